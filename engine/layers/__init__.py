@@ -1,0 +1,1 @@
+"""Modules that hold parameters and call ops."""

@@ -1,0 +1,1 @@
+"""One folder per operation: ``reference.py`` is the plain definition, siblings are faster paths."""
