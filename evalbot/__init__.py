@@ -1,0 +1,3 @@
+"""Decides and speaks: checks out, pins, builds, has measured, judges, reports."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,227 @@
+"""Two Builds + RunPlan -> HarnessResult: starts main's pinned harness and reads what it saw.
+
+The processes started here are main's own code (the fetch step and the manager). They run inside the
+baseline tree; the manager is the one that starts workers, with a cleared environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evalbot.build import Build, last_line
+from evalbot.config import Config, ModelSource, command
+from evalbot.errors import BadRequest, HarnessFailed, InfraError
+from evalbot.pin import PinnedTree
+from evalbot.sandbox import kill_group
+from evalbot.tree import digest
+from harness.schema import ArmSource, HarnessResult, ModelFiles, RunPlan, RunRequest, encode_json
+
+Progress = Callable[[dict[str, Any]], None]
+_GRACE_S = 15.0
+
+
+def load_plan(name: str, baseline: PinnedTree) -> RunPlan:
+    """The plan ``name`` as main's harness defines it. Raises BadRequest if it has no such plan."""
+    done = _trusted((sys.executable, "-m", "harness.plans", name), baseline.path, 60.0, "reading the plan")
+    if done.returncode != 0:
+        raise BadRequest(last_line(done.stderr, str(baseline.path)) + ".")
+    try:
+        return msgspec.json.decode(done.stdout, type=RunPlan)
+    except msgspec.DecodeError as error:
+        raise HarnessFailed(
+            f"The base's harness describes plan {name!r} in a form that this evalbot does not read "
+            f"({error}): use the evalbot of the same version as the base."
+        ) from None
+
+
+def find_models(plan: RunPlan, config: Config, baseline: PinnedTree) -> tuple[ModelFiles, ...]:
+    """Files of every model that the plan names; those that are fetched are fetched by main's engine."""
+    names = [case.model for case in plan.cases] + ([plan.accuracy.model] if plan.accuracy else [])
+    return tuple(_model(name, config, baseline) for name in dict.fromkeys(names))
+
+
+def models_sha256(models: tuple[ModelFiles, ...]) -> str:
+    """One hash over the hashes of all models of a run; where they lie does not enter it."""
+    lines = sorted(f"{m.name} {m.target_sha256} {m.draft_sha256 or '-'}\n" for m in models)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def measure(
+    plan: RunPlan,
+    seed: int,
+    baseline: Build,
+    candidate: Build,
+    models: tuple[ModelFiles, ...],
+    config: Config,
+    directory: Path,
+    progress: Progress,
+) -> HarnessResult:
+    """Run the pinned harness once and read its result.
+
+    ``progress`` gets every event the manager prints. Raises HarnessFailed if there is no usable result.
+    """
+    request = RunRequest(
+        plan=plan,
+        seed=seed,
+        baseline=_source(baseline),
+        candidate=_source(candidate),
+        models=models,
+        corpus=str(baseline.tree.path / config.measure.corpus),
+    )
+    directory.mkdir()
+    asked, answered = directory / "request.json", directory / "result.json"
+    asked.write_bytes(encode_json(request))
+    argv = (sys.executable, "-m", "harness.manager", str(asked), str(answered))
+    with tempfile.TemporaryFile() as errors:
+        status = _follow(argv, baseline.tree.path, errors.fileno(), config.measure.timeout_s, progress)
+        errors.seek(0)
+        said = last_line(errors.read().decode(errors="replace"), str(baseline.tree.path))
+    if not answered.exists():
+        how = (
+            f"ended with status {status}"
+            if status is not None
+            else f"took longer than {config.measure.timeout_s:g} s"
+        )
+        raise HarnessFailed(f"The harness {how} and left no result{': ' + said if said else ''}.")
+    try:
+        result = msgspec.json.decode(answered.read_bytes(), type=HarnessResult)
+    except msgspec.DecodeError as error:
+        raise HarnessFailed(f"The result of the harness cannot be read: {error}.") from None
+    if result.error is not None:
+        raise HarnessFailed(f"The harness stopped: {result.error}")
+    return result
+
+
+def _source(build: Build) -> ArmSource:
+    return ArmSource(
+        arm=build.tree.arm, tree=str(build.tree.path), worker=build.worker, commit_sha=build.tree.commit_sha
+    )
+
+
+def _model(name: str, config: Config, baseline: PinnedTree) -> ModelFiles:
+    source = config.models.get(name)
+    if source is None:
+        raise InfraError(
+            f"The plan names the model {name!r}, but evalbot.toml of the base has no [models.{name}]."
+        )
+    target = (
+        _fetched(name, source, config, baseline) if source.fetch else baseline.path / (source.target or "")
+    )
+    draft = baseline.path / source.draft if source.draft else None
+    for path in (target, draft):
+        if path is not None and not path.is_dir():
+            raise InfraError(f"The model {name!r} should lie in {path}, which is not a directory.")
+    return ModelFiles(
+        name=name,
+        target=str(target),
+        target_sha256=digest(target).sha256,
+        draft=str(draft) if draft else None,
+        draft_sha256=digest(draft).sha256 if draft else None,
+    )
+
+
+class _Fetched(msgspec.Struct):
+    path: str
+
+
+def _fetched(name: str, source: ModelSource, config: Config, baseline: PinnedTree) -> Path:
+    done = _trusted(
+        command(source.fetch or ()), baseline.path, config.measure.fetch_timeout_s, f"fetching {name}"
+    )
+    if done.returncode != 0:
+        said = last_line(done.stderr, str(baseline.path)) or f"it ended with status {done.returncode}"
+        raise InfraError(f"The model {name!r} cannot be had: {said}.")
+    try:
+        return Path(msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=_Fetched).path)
+    except (msgspec.DecodeError, IndexError):
+        raise InfraError(f"Fetching the model {name!r} printed no JSON object with its path.") from None
+
+
+def _environment(tree: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _trusted(
+    argv: tuple[str, ...], tree: Path, timeout_s: float, what: str
+) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            argv,
+            cwd=tree,
+            env=_environment(tree),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise InfraError(f"{what.capitalize()} did not end within {timeout_s:g} s: try again.") from None
+    except OSError as error:
+        raise InfraError(f"{what.capitalize()} could not start: {error.strerror}.") from None
+
+
+def _follow(
+    argv: tuple[str, ...], tree: Path, errors: int, timeout_s: float, progress: Progress
+) -> int | None:
+    """Run the manager to its end, passing its events on. Returns its status, None if overdue."""
+    process = subprocess.Popen(
+        argv,
+        cwd=tree,
+        env=_environment(tree),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        start_new_session=True,
+    )
+    overdue = threading.Event()
+
+    def stop() -> None:
+        overdue.set()
+        process.terminate()
+
+    timer = threading.Timer(timeout_s, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        for event in _events(process):
+            progress(event)
+        status = process.wait()
+        return None if overdue.is_set() else status
+    finally:
+        timer.cancel()
+        _end(process)
+
+
+def _events(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """Progress events; lines that are not JSON objects are somebody's print and passed over."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            event = msgspec.json.decode(line)
+            if isinstance(event, dict):
+                yield event
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let the manager stop its workers and tidy up; what is left after that is killed."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+    kill_group(process.pid)
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

@@ -1,0 +1,149 @@
+"""Values that flow between the stages and into the record.
+
+The record is one JSON document; ``evalbot schema`` prints its JSON Schema. A verdict is always
+recomputable from ``runs``, ``policy`` and ``facts`` alone.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from harness.schema import (
+    Comparison,
+    Frozen,
+    GateResult,
+    HarnessResult,
+    Interval,
+    Measurement,
+    Policy,
+)
+
+RECORD_VERSION = 1
+
+Outcome = Literal["improved", "none", "reject", "inconclusive", "error", "build-failed"]
+Tier = Literal["XS", "S", "M", "L", "XL"]
+Cause = Literal[
+    "candidate",
+    "needs-rebase",
+    "touches-pinned",
+    "unsafe-tree",
+    "build-failed",
+    "infrastructure",
+    "bad-request",
+    "pin",
+    "baseline-broken",
+    "harness-failed",
+]
+
+
+class Request(Frozen):
+    """What was asked for, in the user's own words."""
+
+    head: str
+    """Branch, tag or sha; ``--patch FILE`` or ``--worktree`` where one of these was given."""
+    base: str
+    plan: str
+    seed: int
+
+
+class ArmIdentity(Frozen):
+    """What one arm was made of. None: the run ended before it was known."""
+
+    commit_sha: str | None = None
+    tree_sha: str | None = None
+    """Git tree id of the tree as measured: pinned paths laid over, computed from disk."""
+    harness_sha256: str | None = None
+    corpus_sha256: str | None = None
+    models_sha256: str | None = None
+    pinned: dict[str, str] = {}
+    """sha256 of each pinned path of the tree as measured, computed from disk."""
+
+
+class Identity(Frozen):
+    """What a verdict is about. Another head, base, ruler or policy is another identity."""
+
+    schema_version: int = RECORD_VERSION
+    head_sha: str | None = None
+    base_sha: str | None = None
+    merge_tree_sha: str | None = None
+    policy_sha256: str | None = None
+    baseline: ArmIdentity = ArmIdentity()
+    candidate: ArmIdentity = ArmIdentity()
+
+
+class Stop(Frozen):
+    """Why a run ended before its measurement."""
+
+    cause: Cause
+    sentence: str
+
+
+class Facts(Frozen):
+    """What the judge must know beside the numbers."""
+
+    identical: bool = False
+    """Outside pinned paths the candidate's tree equals the baseline's."""
+    set_aside: tuple[str, ...] = ()
+    """Pinned paths that the change edits: its copies were replaced by main's."""
+    stop: Stop | None = None
+    label_prefix: str = "eval-dspark"
+
+
+class Verdict(Frozen):
+    """The judgement of one identity."""
+
+    outcome: Outcome
+    label: str
+    reason: str
+    """One sentence: axis, two numbers and a bar, or what stopped the run."""
+    advice: str
+    """What to do next."""
+    tier: Tier | None = None
+    axis: str | None = None
+    """The comparison or gate that decided; None where nothing was measured."""
+    gain_pct: float | None = None
+    """Gain of the scored axis against main, in percent."""
+    interval_pct: Interval | None = None
+    smallest_effect_pct: float | None = None
+    """Half-width of the interval in percent: an effect smaller than this could not be seen."""
+
+
+class Analysis(Frozen):
+    """All that follows from the runs and the policy by calculation."""
+
+    measurements: tuple[Measurement, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    gates: tuple[GateResult, ...] = ()
+
+
+class Record(Frozen):
+    """One evaluation, whole."""
+
+    schema_version: int
+    created_at: str
+    """UTC, ISO 8601."""
+    evalbot_version: str
+    request: Request
+    identity: Identity
+    policy: Policy
+    facts: Facts
+    runs: tuple[HarnessResult, ...]
+    """The first measurement and, where a gate failed in it, a fresh confirmation."""
+    measurements: tuple[Measurement, ...]
+    comparisons: tuple[Comparison, ...]
+    gates: tuple[GateResult, ...]
+    verdict: Verdict
+    sandbox: Literal["none", "bubblewrap"]
+    notes: tuple[str, ...] = ()
+    timings: dict[str, float] = {}
+    """Seconds spent in each stage."""
+
+
+EXIT_CODES: dict[Outcome, int] = {
+    "improved": 0,
+    "none": 0,
+    "reject": 1,
+    "build-failed": 1,
+    "inconclusive": 3,
+    "error": 4,
+}
