@@ -96,7 +96,7 @@ def from_hf(raw: Mapping[str, Any], source: str = "config.json") -> ModelConfig:
 
 
 def rope_theta(raw: Mapping[str, Any], source: str) -> float:
-    """Rotary base from ``rope_parameters`` or the legacy top-level keys; only the default type is supported."""
+    """Rotary base from ``rope_parameters`` or the legacy top-level keys. Only the default type is supported."""
     scaling = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind != "default":
@@ -161,7 +161,7 @@ def to_hf(config: ModelConfig) -> dict[str, Any]:
         "attention_bias": False,
         "bos_token_id": config.bos_id,
         "eos_token_id": list(config.eos_ids) if len(config.eos_ids) != 1 else config.eos_ids[0],
-        "torch_dtype": "float32",
+        "dtype": "float32",
     }
 
 
@@ -197,7 +197,8 @@ def _refuse(raw: Mapping[str, Any], key: str, source: str) -> None:
 def _checked(config: ModelConfig, source: str) -> ModelConfig:
     if config.num_heads % config.num_kv_heads:
         raise ConfigError(
-            f"{source}: {config.num_heads} query heads cannot be shared evenly by {config.num_kv_heads} KV heads."
+            f"{source}: {config.num_heads} query heads should be a multiple of the KV heads, "
+            f"but there are {config.num_kv_heads}."
         )
     if config.head_dim % 2:
         raise ConfigError(f"{source}: head_dim is {config.head_dim}; rotary embedding needs an even one.")

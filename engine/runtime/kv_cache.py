@@ -39,6 +39,10 @@ class KVCache:
         self.keys[layer, :, self.length : end] = k.transpose(0, 1)
         self.values[layer, :, self.length : end] = v.transpose(0, 1)
 
+    def read(self, layer: int, span: int) -> tuple[Tensor, Tensor]:
+        """K and V of one layer at positions 0..span-1, [KV, span, hd] each, without a copy."""
+        return self.keys[layer, :, :span], self.values[layer, :, :span]
+
     def advance(self, rows: int) -> None:
         """Make the ``rows`` just appended to every layer valid."""
         self.require(self.length + rows)
