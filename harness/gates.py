@@ -1,0 +1,311 @@
+"""Must-pass checks: a run and the policy into one ``GateResult`` each. Pure.
+
+A gate is PASS only if a value exists and clears its bar, FAIL only if a value exists and misses it, and
+NOT_RUN otherwise, with the reason. Rates are judged by one-sided non-inferiority: PASS if the lower bound
+clears the margin, FAIL if the upper bound is below it, NOT_RUN ("undecided") between.
+"""
+
+from __future__ import annotations
+
+from harness import compare
+from harness import plausibility as check
+from harness.metrics import losslessness as equality
+from harness.plausibility import Finding
+from harness.schema import Case, Comparison, Divergence, GateResult, GateState, HarnessResult, Policy
+
+BASELINE = "baseline"
+CONFIGURATION = "configuration"
+UNSCORABLE = frozenset({BASELINE, CONFIGURATION})
+"""Gates whose failure says that nothing valid was measured, not that the candidate is wrong."""
+
+
+def judge(result: HarnessResult, policy: Policy) -> tuple[GateResult, ...]:
+    """Every gate of a run, in the order a reader wants them. The set depends on the plan alone."""
+    bounds = compare.comparisons(result, policy, confidence=2 * policy.confidence - 1)
+    case = compare.scored_case(result)
+    gates = [losslessness(result, policy), ar_tokens(result, policy), accuracy(result, policy)]
+    if case is not None:
+        gates += [
+            count_floor("tau-floor", case, "tau", policy.floors.tau, 0.0, bounds),
+            count_floor(
+                "accepted-floor", case, "accepted", policy.floors.accepted, policy.accepted_noise, bounds
+            ),
+            rate_floor("ar-floor", compare.axis(case.name, "ar"), policy.floors.ar, bounds),
+            rate_floor("dspark-floor", compare.axis(case.name, "dspark"), policy.floors.dspark, bounds),
+        ]
+    for guard in result.plan.cases:
+        if guard.role == "guard":
+            gates += guards(guard, policy, bounds)
+    gates += plausibility(result, policy)
+    return (*gates, configuration(result), baseline(result, policy))
+
+
+def losslessness(result: HarnessResult, policy: Policy) -> GateResult:
+    """DSpark tokens equal AR tokens on every timed prompt, in enough independent processes."""
+    finding = check.check_losslessness(result, "candidate", policy.min_launches)
+    why = f"DSpark was not compared with AR in {policy.min_launches} processes of the candidate"
+    return _from("losslessness", finding, "DSpark equals AR token for token", why)
+
+
+def ar_tokens(result: HarnessResult, policy: Policy) -> GateResult:
+    """AR of the candidate equals AR of main, or first differs where main itself was nearly undecided."""
+    name, bar = "ar-tokens", f"equal to main, or a near-tie <= {policy.near_tie_nats:g} nats"
+    samples = compare.valid_samples(result)
+    prompts = [
+        {(s.case, s.prompt_id) for s in samples if s.arm == arm and s.mode == "ar"} for arm in compare.ARMS
+    ]
+    shared = prompts[0] & prompts[1]
+    if not shared:
+        return _not_run(name, bar, "no prompt was decoded with AR by both arms")
+    for sample in samples:
+        fault = equality.incomplete(sample) if (sample.arm, sample.mode) == ("candidate", "ar") else None
+        if fault is not None:
+            return _failed(name, bar, f"case {sample.case}, prompt {sample.prompt_id}: {fault}")
+    measured = {(d.case, d.prompt_id, d.position): d for d in result.divergences}
+    ties = 0
+    for found in equality.between_arms(samples):
+        known = measured.get((found.case, found.prompt_id, found.position), found)
+        if (
+            known.margin_nats is None
+            and known.baseline_token is not None
+            and known.candidate_token is not None
+        ):
+            where = f"case {found.case}, prompt {found.prompt_id}, token {found.position}"
+            return _not_run(
+                name, bar, f"AR differs from main at {where} and main's margin there was not measured"
+            )
+        if known.margin_nats is None or known.margin_nats > policy.near_tie_nats:
+            return GateResult(
+                name=name, state="FAIL", observed="diverged", bar=bar, reason=_divergence(known, policy)
+            )
+        ties += 1
+    observed = f"{len(shared)} prompts" + (f", {ties} near-ties" if ties else "")
+    return GateResult(name=name, state="PASS", observed=observed, bar=bar, reason="AR output equals main's.")
+
+
+def accuracy(result: HarnessResult, policy: Policy) -> GateResult:
+    """Top-1 agreement and KL against main's distributions on held-out windows, at the scored context."""
+    bars = policy.accuracy
+    name, bar = "accuracy", f"top-1 >= {bars.top1_min:.3f}, KL <= {bars.kl_max_nats:.3f} nats"
+    plan = result.plan.accuracy
+    if plan is None:
+        return _not_run(name, bar, "the plan names no accuracy windows")
+    if len(result.accuracy) < plan.windows:
+        return _not_run(
+            name, bar, f"{len(result.accuracy)} of {plan.windows} windows were scored by both arms"
+        )
+    case = compare.scored_case(result)
+    if case is not None and (case.model, case.context_tokens) != (plan.model, plan.context_tokens):
+        why = f"accuracy was planned at {plan.context_tokens} tokens of {plan.model}, the score at "
+        return _not_run(name, bar, f"{why}{case.context_tokens} tokens of {case.model}")
+    positions = sum(sample.positions for sample in result.accuracy)
+    top1 = sum(s.top1_agreement * s.positions for s in result.accuracy) / positions
+    kl = sum(s.kl_nats * s.positions for s in result.accuracy) / positions
+    state: GateState = "PASS" if top1 >= bars.top1_min and kl <= bars.kl_max_nats else "FAIL"
+    verb = "stays within" if state == "PASS" else "misses"
+    reason = (
+        f"top-1 agreement with main {top1:.4f} and KL {kl:.5f} nats over {positions} positions {verb} {bar}."
+    )
+    return GateResult(
+        name=name, state=state, observed=f"top-1 {top1:.4f}, KL {kl:.5f}", bar=bar, reason=reason
+    )
+
+
+def count_floor(
+    name: str, case: Case, kind: str, floor: float, noise: float, bounds: tuple[Comparison, ...]
+) -> GateResult:
+    """A pooled count per round against a share of main's, less an absolute allowance."""
+    found = compare.find(bounds, compare.axis(case.name, kind))
+    bar = f">= {floor:.0%} of main"
+    if found is None:
+        return _not_run(name, bar, f"{kind} of both arms was not measured on {case.name}")
+    least = floor * found.baseline - noise
+    state: GateState = "PASS" if found.candidate >= least else "FAIL"
+    verb = "holds" if state == "PASS" else "misses"
+    reason = (
+        f"{kind} on {case.name} is {found.candidate:.4f} {found.unit} against main's {found.baseline:.4f}: "
+        f"{verb} the floor of {least:.4f} ({floor:.0%} of main)."
+    )
+    observed = f"{found.candidate:.4f} vs {found.baseline:.4f}"
+    return GateResult(name=name, state=state, observed=observed, bar=bar, reason=reason)
+
+
+def rate_floor(name: str, axis: str, margin: float, bounds: tuple[Comparison, ...]) -> GateResult:
+    """Non-inferiority of a rate; ``bounds`` hold two-sided intervals at twice the one-sided level."""
+    bar = f">= {margin:.0%} of main"
+    found = compare.find(bounds, axis)
+    if found is None:
+        return _not_run(name, bar, f"{axis} was not measured on both arms")
+    numbers = f"{axis} runs at {found.candidate:.2f} {found.unit} against main's {found.baseline:.2f}"
+    observed = f"{found.ratio:.4f} of main"
+    if found.interval is None:
+        return _not_run(name, bar, f"undecided: {numbers}, {found.pairs} pair(s) give no interval", observed)
+    low, high = found.interval.low, found.interval.high
+    observed += f" [{low:.4f}, {high:.4f}] n={found.pairs}"
+    if low >= margin:
+        reason = f"{numbers}: at least {low:.4f} of it, which clears {margin:.2f}."
+        return GateResult(name=name, state="PASS", observed=observed, bar=bar, reason=reason)
+    if high < margin:
+        reason = f"{numbers}: at most {high:.4f} of it, which is below {margin:.2f}."
+        return GateResult(name=name, state="FAIL", observed=observed, bar=bar, reason=reason)
+    why = f"undecided: {numbers}, the interval [{low:.4f}, {high:.4f}] straddles {margin:.2f}"
+    return _not_run(name, bar, why, observed)
+
+
+def guards(case: Case, policy: Policy, bounds: tuple[Comparison, ...]) -> list[GateResult]:
+    """The guarded metrics of one guard case; decode is the served path, DSpark where the case has it."""
+    kinds = {"decode": "dspark" if "dspark" in case.modes else "ar", "prefill": "prefill"}
+    return [
+        rate_floor(
+            f"guard:{case.name}:{metric}", compare.axis(case.name, kinds[metric]), policy.floors.guard, bounds
+        )
+        for metric in case.metrics
+    ]
+
+
+def plausibility(result: HarnessResult, policy: Policy) -> list[GateResult]:
+    """What the candidate claims against what was seen, and what was seen against what can be."""
+    speculation = check.check_speculation(result, "candidate", policy)
+    bandwidth = check.check_bandwidth(result, "candidate", policy)
+    clock = check.check_clock(result, "candidate", policy)
+    counters = check.check_counters(result, "candidate")
+    prefill = check.check_prefill(result, "candidate")
+    output = check.check_output(result, "candidate", policy)
+    return [
+        _from(
+            "plausibility:speculation",
+            speculation,
+            "DSpark's lead over AR fits its tau",
+            "a rate or tau is missing",
+        ),
+        _from(
+            "plausibility:bandwidth",
+            bandwidth,
+            "The memory traffic that the AR rate implies is possible here",
+            "the AR rate or this machine's memory bandwidth was not measured",
+        ),
+        _from(
+            "plausibility:clock", clock, "The worker's times agree with the manager's", "no decode was timed"
+        ),
+        _from(
+            "plausibility:counters",
+            counters,
+            "The worker's counts agree with what arrived",
+            "no DSpark round was seen",
+        ),
+        _from(
+            "plausibility:prefill",
+            prefill,
+            "Every prompt was computed in full, as sent",
+            "no prompt was timed",
+        ),
+        _from("plausibility:output", output, "The output does not repeat itself", "no output has 4 tokens"),
+    ]
+
+
+def configuration(result: HarnessResult) -> GateResult:
+    """Both arms ran the same models on the same device, without an override the plan does not name."""
+    bar = "served configuration, equal on both arms"
+    reports = {arm: check.engine_reports(result, arm) for arm in compare.ARMS}
+    if not all(reports.values()):
+        return _not_run(CONFIGURATION, bar, "an arm never reported its configuration")
+    allowed = result.plan.engine_environment
+    for arm, launches in reports.items():
+        for report in launches:
+            extra = {k: v for k, v in report.overrides.items() if allowed.get(k) != v}
+            if extra:
+                text = ", ".join(f"{name}={value}" for name, value in sorted(extra.items()))
+                return _failed(CONFIGURATION, bar, f"the {arm} ran with {text}, which the plan does not name")
+    per_model: dict[str, tuple[str, str]] = {}
+    for launch in result.launches:
+        if launch.engine is None or launch.failure is not None:
+            continue
+        engine = launch.engine
+        facts = (engine.device, engine.torch_version, engine.draft_sha256, engine.tokenizer_sha256)
+        text = ", ".join(str(fact)[:24] for fact in facts)
+        first, seen = per_model.setdefault(engine.target_sha256, (launch.arm, text))
+        if seen != text:
+            return _failed(CONFIGURATION, bar, f"the {first} ran on {seen}, the {launch.arm} on {text}")
+    models = {arm: {report.target_sha256 for report in launches} for arm, launches in reports.items()}
+    only = models["baseline"] ^ models["candidate"]
+    if only and not any(launch.failure for launch in result.launches):
+        return _failed(CONFIGURATION, bar, f"only one arm loaded the target {min(only)[:12]}")
+    overrides = ", ".join(f"{k}={v}" for k, v in sorted(allowed.items())) or "none"
+    return GateResult(
+        name=CONFIGURATION, state="PASS", observed=f"overrides: {overrides}", bar=bar,
+        reason="Both arms ran the same models on the same device, as served.",
+    )  # fmt: skip
+
+
+def baseline(result: HarnessResult, policy: Policy) -> GateResult:
+    """Main must pass what it is the measure of; if it does not, this run judges nobody."""
+    bar = "main passes its own gates"
+    if result.error is not None:
+        return _failed(BASELINE, bar, result.error)
+    broken = [launch for launch in result.launches if launch.arm == "baseline" and launch.failure is not None]
+    if len(broken) > 1 and broken[-1].failure is not None:
+        return _failed(
+            BASELINE, bar, f"main's worker failed {len(broken)} times: {broken[-1].failure.detail}"
+        )
+    findings = [
+        check.check_losslessness(result, "baseline", policy.min_launches),
+        check.check_repeatable(result, "baseline"),
+        check.check_output(result, "baseline", policy),
+        check.check_prefill(result, "baseline"),
+        check.check_counters(result, "baseline"),
+        check.check_clock(result, "baseline", policy),
+        check.check_speculation(result, "baseline", policy),
+    ]
+    for finding in findings:
+        if finding is not None and finding.fault is not None:
+            return _failed(BASELINE, bar, f"main is not a valid baseline: {finding.fault}")
+    if findings[0] is None:
+        why = f"main's DSpark was not compared with its AR in {policy.min_launches} processes"
+        return _not_run(BASELINE, bar, why)
+    return GateResult(
+        name=BASELINE,
+        state="PASS",
+        observed=findings[0].observed,
+        bar=bar,
+        reason="Main passes its own gates.",
+    )
+
+
+def _divergence(found: Divergence, policy: Policy) -> str:
+    text = (
+        f"case {found.case}, prompt {found.prompt_id}: AR token {found.position} is "
+        f"{_word(found.candidate_token)} where main has {_word(found.baseline_token)}"
+    )
+    if found.margin_nats is None:
+        return f"{text}; the outputs differ in length."
+    margin = f"main prefers its own by {found.margin_nats:.3f} nats"
+    return f"{text}, and {margin} (a near-tie is <= {policy.near_tie_nats:g})."
+
+
+def _word(token: int | None) -> str:
+    return "missing" if token is None else str(token)
+
+
+def _from(name: str, finding: Finding | None, success: str, why_not: str) -> GateResult:
+    if finding is None:
+        return _not_run(name, "", why_not)
+    state: GateState = "PASS" if finding.fault is None else "FAIL"
+    return GateResult(
+        name=name,
+        state=state,
+        observed=finding.observed,
+        bar=finding.bar,
+        reason=_sentence(finding.fault or success),
+    )
+
+
+def _failed(name: str, bar: str, why: str) -> GateResult:
+    return GateResult(name=name, state="FAIL", observed="", bar=bar, reason=_sentence(why))
+
+
+def _not_run(name: str, bar: str, why: str, observed: str = "") -> GateResult:
+    return GateResult(name=name, state="NOT_RUN", observed=observed, bar=bar, reason=_sentence(why))
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "."
