@@ -12,14 +12,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.config import EngineError
+from engine.config import OverrideError
 
 PROPOSALS_VARIABLE = "DSPARK_PROPOSALS"
 NARROW_VARIABLE = "DSPARK_NARROW_MIN_SEQ"
-
-
-class DepthError(EngineError):
-    """A depth override that cannot be honoured."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,7 @@ def load_policy(block_size: int, environment: Mapping[str, str] | None = None) -
 
     ``DSPARK_PROPOSALS`` pins the depth at every context; ``DSPARK_NARROW_MIN_SEQ`` moves the context
     from which the last, narrowest band holds. A depth beyond what the draft was trained for collapses
-    acceptance, so served bands are capped at ``block_size`` and a pinned one is refused with DepthError.
+    acceptance, so served bands are capped at ``block_size`` and a pinned one is refused with OverrideError.
     """
     variables = os.environ if environment is None else environment
     bands = tuple(Band(band.min_context, min(band.proposals, block_size)) for band in SERVED)
@@ -78,7 +74,7 @@ def load_policy(block_size: int, environment: Mapping[str, str] | None = None) -
         pinned = _whole(PROPOSALS_VARIABLE, variables[PROPOSALS_VARIABLE], "a number of draft tokens")
         overrides[PROPOSALS_VARIABLE] = variables[PROPOSALS_VARIABLE]
         if pinned > block_size:
-            raise DepthError(
+            raise OverrideError(
                 f"{PROPOSALS_VARIABLE} is {pinned}, but this draft was trained for blocks of {block_size}: "
                 f"set it to 0..{block_size} or unset it"
             )
@@ -88,5 +84,5 @@ def load_policy(block_size: int, environment: Mapping[str, str] | None = None) -
 
 def _whole(name: str, text: str, meaning: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise DepthError(f"{name} is {text!r}: expected {meaning}, digits only; correct it or unset it")
+        raise OverrideError(f"{name} is {text!r}: expected {meaning}, digits only; correct it or unset it")
     return int(text)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from engine.config import NumericsError
+
 GREEDY_BELOW = 1e-5
 """Temperatures below this mean "always the most probable token"."""
 
@@ -23,6 +25,30 @@ def is_greedy(temperature: float) -> bool:
 def argmax(logits: Tensor) -> Tensor:
     """Ids ``[...]`` of the largest entry of ``[..., V]``; of equal entries the lowest id wins."""
     return logits.argmax(dim=-1)
+
+
+def greedy_ids(logits: Tensor) -> list[int]:
+    """Argmax of each row of ``[n, V]``, as numbers. Raises NumericsError where a row is not finite."""
+    top = logits.max(dim=-1)
+    require_finite(top.values)
+    return top.indices.tolist()
+
+
+def sample(logits: Tensor, temperature: float, generator: torch.Generator | None = None) -> int:
+    """The token that one row ``[V]`` of the target's logits gives. Raises NumericsError as above."""
+    if is_greedy(temperature):
+        return greedy_ids(logits.unsqueeze(0))[0]
+    require_finite(logits.max())
+    return int(draw(probabilities(logits, temperature), generator))
+
+
+def require_finite(maxima: Tensor) -> None:
+    """Raise NumericsError unless the row maxima are finite; a NaN anywhere in a row is its maximum."""
+    if not bool(maxima.isfinite().all()):
+        raise NumericsError(
+            "The target's logits are not finite numbers, so no token can be chosen: "
+            "the weights or a kernel are broken."
+        )
 
 
 def probabilities(logits: Tensor, temperature: float) -> Tensor:

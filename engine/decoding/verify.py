@@ -71,7 +71,10 @@ def acceptance_probability(p: Tensor, q: Tensor, draft: Tensor) -> Tensor:
 def judge_sampled(
     draft: Tensor, p: Tensor, q: Tensor, uniforms: Tensor, stop_ids: Collection[int]
 ) -> Judgement:
-    """Judge ``draft`` ``[k]``, drawn from ``q`` ``[k, V]``, by ``p`` ``[k + 1, V]`` and ``uniforms`` ``[k]``."""
+    """Judge ``draft`` ``[k]``, drawn from ``q`` ``[k, V]``, by ``p`` ``[k + 1, V]``.
+
+    ``uniforms`` ``[k]`` are the draws that decide, one per draft token.
+    """
     passes = uniforms < acceptance_probability(p, q, draft)
     prefix = int(passes.to(torch.int64).cumprod(dim=0).sum())
     return _cut_at_stop(draft.tolist(), prefix, stop_ids)

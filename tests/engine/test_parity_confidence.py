@@ -17,7 +17,8 @@ def close(value, expected, tolerance):
 
 
 def test_bins_and_clamp_are_those_of_the_reference():
-    assert (CONFIDENCE["ece_bins"], CONFIDENCE["auroc_bins"], CONFIDENCE["clamp"]) == (ECE_BINS, AUC_BINS, CLAMP)
+    recorded = CONFIDENCE["ece_bins"], CONFIDENCE["auroc_bins"], CONFIDENCE["clamp"]
+    assert recorded == (ECE_BINS, AUC_BINS, CLAMP)
 
 
 @pytest.mark.parametrize("dataset", CONFIDENCE["datasets"], ids=lambda dataset: dataset["id"])
@@ -49,7 +50,13 @@ def test_no_rounds_give_no_calibration_rather_than_zero():
 
 @pytest.mark.parametrize(
     ("confidence", "threshold", "kept"),
-    [([0.9, 0.2, 0.9], 0.3, 1), ([0.1, 0.9], 0.3, 0), ([0.3, 0.3], 0.3, 2), ([0.0, 0.0], 0.0, 2), ([], 0.5, 0)],
+    [
+        ([0.9, 0.2, 0.9], 0.3, 1),
+        ([0.1, 0.9], 0.3, 0),
+        ([0.3, 0.3], 0.3, 2),
+        ([0.0, 0.0], 0.0, 2),
+        ([], 0.5, 0),
+    ],
 )
 def test_proposals_end_before_the_first_one_below_the_threshold(confidence, threshold, kept):
     assert truncated_length(confidence, threshold) == kept

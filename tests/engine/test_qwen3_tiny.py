@@ -19,8 +19,10 @@ def tokenizer():
 
 @pytest.mark.parametrize(
     "name",
-    ["target/config.json", "target/generation_config.json", "target/model.safetensors"]
-    + ["draft/config.json", "draft/model.safetensors"],
+    [
+        *("target/config.json", "target/generation_config.json", "target/model.safetensors"),
+        *("draft/config.json", "draft/model.safetensors"),
+    ],
 )
 def test_guard_models_are_those_of_the_parity_set(name):
     assert (MODELS / name).read_bytes() == (PARITY / name).read_bytes()
