@@ -12,6 +12,8 @@ from evalbot.errors import BadRequest
 from harness.schema import Frozen, Policy, encode_json
 
 CONFIG_FILE = "evalbot.toml"
+HARNESS = "harness"
+"""The package in the base's tree that measures."""
 
 
 class RepoConfig(Frozen):
@@ -70,8 +72,9 @@ def parse(text: bytes, where: str) -> Config:
                 f"{where} pins {path!r}: a pinned path is relative to the repository's root, "
                 "without '..' and without a trailing slash."
             )
-    if CONFIG_FILE not in config.repo.pinned:
-        raise BadRequest(f"{where} does not pin {CONFIG_FILE} itself: add it to [repo] pinned.")
+    for path in (CONFIG_FILE, HARNESS, config.measure.corpus):
+        if path not in config.repo.pinned:
+            raise BadRequest(f"{where} does not pin {path}: add it to [repo] pinned.")
     for name, model in config.models.items():
         if (model.target is None) == (model.fetch is None):
             raise BadRequest(f"{where}: [models.{name}] needs exactly one of target and fetch.")

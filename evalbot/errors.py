@@ -17,49 +17,64 @@ Every message is a sentence that says what, what was expected, and what to do.
 
 from __future__ import annotations
 
+from typing import ClassVar, Literal
+
+Cause = Literal[
+    "candidate",
+    "needs-rebase",
+    "touches-pinned",
+    "unsafe-tree",
+    "build-failed",
+    "infrastructure",
+    "bad-request",
+    "pin",
+    "baseline-broken",
+    "harness-failed",
+]
+
 
 class EvalbotError(Exception):
     """Base of everything that evalbot raises on purpose. ``str(error)`` is shown to a person."""
 
-    cause = "infrastructure"
+    cause: ClassVar[Cause] = "infrastructure"
     """Stable word for the record: which of the above this is."""
 
 
 class CandidateError(EvalbotError):
-    cause = "candidate"
+    cause: ClassVar[Cause] = "candidate"
 
 
 class NeedsRebase(CandidateError):
-    cause = "needs-rebase"
+    cause: ClassVar[Cause] = "needs-rebase"
 
 
 class TouchesPinned(CandidateError):
-    cause = "touches-pinned"
+    cause: ClassVar[Cause] = "touches-pinned"
 
 
 class UnsafeTree(CandidateError):
-    cause = "unsafe-tree"
+    cause: ClassVar[Cause] = "unsafe-tree"
 
 
 class BuildFailed(CandidateError):
-    cause = "build-failed"
+    cause: ClassVar[Cause] = "build-failed"
 
 
 class InfraError(EvalbotError):
-    cause = "infrastructure"
+    cause: ClassVar[Cause] = "infrastructure"
 
 
 class BadRequest(InfraError):
-    cause = "bad-request"
+    cause: ClassVar[Cause] = "bad-request"
 
 
 class PinError(InfraError):
-    cause = "pin"
+    cause: ClassVar[Cause] = "pin"
 
 
 class BaselineBroken(InfraError):
-    cause = "baseline-broken"
+    cause: ClassVar[Cause] = "baseline-broken"
 
 
 class HarnessFailed(InfraError):
-    cause = "harness-failed"
+    cause: ClassVar[Cause] = "harness-failed"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from evalbot.types import Cause, Outcome, Tier
+from evalbot.errors import Cause
+from evalbot.types import Outcome, Tier
 
 NEEDS_REBASE = "dspark-needs-rebase"
 

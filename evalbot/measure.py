@@ -25,7 +25,7 @@ from evalbot.config import Config, ModelSource, command
 from evalbot.errors import BadRequest, HarnessFailed, InfraError
 from evalbot.pin import PinnedTree
 from evalbot.sandbox import kill_group
-from evalbot.tree import digest
+from evalbot.tree import model_sha256
 from harness.schema import ArmSource, HarnessResult, ModelFiles, RunPlan, RunRequest, encode_json
 
 Progress = Callable[[dict[str, Any]], None]
@@ -126,14 +126,17 @@ def _model(name: str, config: Config, baseline: PinnedTree) -> ModelFiles:
     return ModelFiles(
         name=name,
         target=str(target),
-        target_sha256=digest(target).sha256,
+        target_sha256=model_sha256(target),
         draft=str(draft) if draft else None,
-        draft_sha256=digest(draft).sha256 if draft else None,
+        draft_sha256=model_sha256(draft) if draft else None,
     )
 
 
 class _Fetched(msgspec.Struct):
+    """What a fetch command prints; it may say more."""
+
     path: str
+    sha256: str
 
 
 def _fetched(name: str, source: ModelSource, config: Config, baseline: PinnedTree) -> Path:
@@ -144,9 +147,19 @@ def _fetched(name: str, source: ModelSource, config: Config, baseline: PinnedTre
         said = last_line(done.stderr, str(baseline.path)) or f"it ended with status {done.returncode}"
         raise InfraError(f"The model {name!r} cannot be had: {said}.")
     try:
-        return Path(msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=_Fetched).path)
+        found = msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=_Fetched)
     except (msgspec.DecodeError, IndexError):
-        raise InfraError(f"Fetching the model {name!r} printed no JSON object with its path.") from None
+        raise InfraError(
+            f"Fetching the model {name!r} printed no JSON object with its path and sha256."
+        ) from None
+    path = Path(found.path)
+    actual = model_sha256(path) if path.is_dir() else "no directory"
+    if actual != found.sha256:
+        raise InfraError(
+            f"The model {name!r} in {path} is not what was fetched: expected sha256 "
+            f"{found.sha256}, found {actual}. Remove that directory and score again."
+        )
+    return path
 
 
 def _environment(tree: Path) -> dict[str, str]:

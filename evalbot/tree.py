@@ -17,6 +17,7 @@ from pathlib import Path
 from evalbot.errors import UnsafeTree
 from evalbot.git import Git
 
+MODEL_SUFFIXES = (".gguf", ".json", ".safetensors")
 REGULAR, EXECUTABLE, SYMLINK, GITLINK = "100644", "100755", "120000", "160000"
 
 
@@ -115,6 +116,21 @@ def digest(path: Path, object_format: str = "sha1") -> Digest:
     total = hashlib.sha256()
     _, git_sha = _object(path, path.name, "", total, object_format)
     return Digest(git_sha=git_sha, sha256=total.hexdigest())
+
+
+def model_sha256(directory: Path) -> str:
+    """Hash of a model: of the ``sha256sum`` listing of its files, in order of name.
+
+    Notes beside the model do not count, so that only what is loaded identifies it.
+    """
+    files = sorted(p for p in directory.iterdir() if p.suffix in MODEL_SUFFIXES and p.is_file())
+    listing = "".join(f"{_file_sha256(path)}  {path.name}\n" for path in files)
+    return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def _file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _object(path: Path, name: str, below: str, total: hashlib._Hash, kind: str) -> tuple[str, str]:

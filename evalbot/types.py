@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from evalbot.errors import Cause
 from harness.schema import (
     Comparison,
     Frozen,
@@ -22,18 +23,6 @@ RECORD_VERSION = 1
 
 Outcome = Literal["improved", "none", "reject", "inconclusive", "error", "build-failed"]
 Tier = Literal["XS", "S", "M", "L", "XL"]
-Cause = Literal[
-    "candidate",
-    "needs-rebase",
-    "touches-pinned",
-    "unsafe-tree",
-    "build-failed",
-    "infrastructure",
-    "bad-request",
-    "pin",
-    "baseline-broken",
-    "harness-failed",
-]
 
 
 class Request(Frozen):
@@ -43,7 +32,8 @@ class Request(Frozen):
     """Branch, tag or sha; ``--patch FILE`` or ``--worktree`` where one of these was given."""
     base: str
     plan: str
-    seed: int
+    seed: int | None
+    """None: drawn after the build, see the runs."""
 
 
 class ArmIdentity(Frozen):

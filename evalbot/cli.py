@@ -1,0 +1,202 @@
+"""The command line: ``evalbot score``, ``rescore``, ``render``, ``schema``, ``doctor``, ``demo``."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import types
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from evalbot import __version__, demo, doctor
+from evalbot import record as records
+from evalbot.checkout import RefSpec
+from evalbot.comment import markdown
+from evalbot.errors import EvalbotError
+from evalbot.pipeline import evaluate
+from evalbot.progress import progress
+from evalbot.rescore import rescore as judge_again
+from evalbot.table import show
+from evalbot.types import EXIT_CODES, Record
+from evalbot.workspace import workspace
+from harness.schema import encode_json
+
+EXIT_ERROR = 4
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    help="Scores changes to an LLM inference engine: faster DSpark decoding, nothing wrong, nothing slower?",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+Seed = Annotated[
+    int | None, typer.Option(min=0, help="Seed of prompts and order. Default: drawn after the build.")
+]
+Json = Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Where to write the record.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the run's directory with both trees.")]
+RecordFile = Annotated[Path, typer.Argument(metavar="RECORD", help="A record written by evalbot score.")]
+
+
+class Format(StrEnum):
+    """How a record is shown."""
+
+    table = "table"
+    md = "md"
+
+
+@app.command()
+def score(
+    branch: Annotated[str | None, typer.Argument(help="Branch, tag or sha. Default: HEAD.")] = None,
+    base: Annotated[str, typer.Option(help="What it is compared with.")] = "main",
+    repo: Annotated[Path, typer.Option(help="The repository.")] = Path("."),
+    patch: Annotated[Path | None, typer.Option(help="Score this patch, applied to the base.")] = None,
+    worktree: Annotated[bool, typer.Option("--worktree", help="Score the working tree as it is.")] = False,
+    plan: Annotated[str | None, typer.Option(help="What is measured. Default: the base's choice.")] = None,
+    seed: Seed = None,
+    json: Json = None,
+    keep: Keep = False,
+    debug: Debug = False,
+) -> None:
+    """Score a branch, a patch or the working tree, merged onto the base.
+
+    Exit status: 0 improved or none, 1 reject or build-failed, 3 inconclusive, 4 error, 2 wrong usage.
+    """
+    if sum((branch is not None, patch is not None, worktree)) > 1:
+        raise typer.BadParameter("give at most one of BRANCH, --patch and --worktree")
+    spec = RefSpec(head=branch or "HEAD", base=base, patch=patch, worktree=worktree)
+    with _spoken(debug):
+        _score(repo, spec, plan, seed, json, keep)
+
+
+@app.command("demo")
+def run_demo(
+    plan: Annotated[str, typer.Option(help="What is measured.")] = "cpu-quick",
+    seed: Seed = None,
+    json: Json = None,
+    debug: Debug = False,
+) -> None:
+    """Score a bundled change against main in a temporary clone."""
+    with _spoken(debug), workspace() as directory:
+        patch = demo.bundled_patch()
+        clone = demo.clone(directory / "clone")
+        typer.echo(f"Scoring {patch.name} against main in a temporary clone.", err=True)
+        _score(clone, RefSpec(patch=patch), plan, seed, json, keep=False)
+
+
+@app.command()
+def rescore(record: RecordFile, debug: Debug = False) -> None:
+    """Judge a record again from its samples alone and print the verdict as JSON."""
+    with _spoken(debug):
+        sys.stdout.write(encode_json(judge_again(records.read(record))).decode() + "\n")
+
+
+@app.command()
+def render(
+    record: RecordFile,
+    format: Annotated[Format, typer.Option(help="table for a terminal, md for GitHub.")] = Format.table,
+    debug: Debug = False,
+) -> None:
+    """Show a record."""
+    with _spoken(debug):
+        found = records.read(record)
+        if format is Format.md:
+            sys.stdout.write(markdown(found))
+        else:
+            show(found, Console(), record)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a record."""
+    sys.stdout.write(
+        msgspec.json.format(msgspec.json.encode(records.json_schema()), indent=2).decode() + "\n"
+    )
+
+
+@app.command("doctor")
+def run_doctor(debug: Debug = False) -> None:
+    """Say what this machine can and cannot do. Exit status 4 if it cannot score."""
+    with _spoken(debug):
+        table = Table.grid(padding=(0, 2))
+        able = True
+        for check in doctor.checks():
+            able = able and (check.ok or not check.needed)
+            state = Text("ok", "green") if check.ok else Text("no", "bold red" if check.needed else "yellow")
+            table.add_row(state, check.name, Text(check.found), Text("" if check.ok else check.advice, "dim"))
+        console = Console()
+        console.print(table)
+        console.print("This machine can score." if able else "This machine cannot score yet: see above.")
+        if not able:
+            raise typer.Exit(EXIT_ERROR)
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        typer.echo(f"evalbot {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point. A polite termination is handled like Ctrl-C, so that nothing is left behind."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    app()
+
+
+def _score(
+    repo: Path, spec: RefSpec, plan: str | None, seed: int | None, json: Path | None, keep: bool
+) -> None:
+    with progress(Console(stderr=True)) as listener:
+        record = evaluate(repo, spec, listener, plan=plan, seed=seed, keep=keep)
+    path = json or records.default_path(record)
+    records.write(record, path)
+    show(record, Console(), path)
+    raise typer.Exit(_exit_code(record))
+
+
+def _exit_code(record: Record) -> int:
+    return EXIT_CODES[record.verdict.outcome]
+
+
+def _interrupt(number: int, frame: types.FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _spoken(debug: bool) -> Iterator[None]:
+    """Turn what goes wrong into a sentence and an exit status; with ``debug``, let the traceback through."""
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        _say("Interrupted: nothing was recorded, and nothing was left running.")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except EvalbotError as error:
+        if debug:
+            raise
+        _say(str(error))
+        raise typer.Exit(EXIT_ERROR) from None
+    except Exception as error:
+        if debug:
+            raise
+        _say(
+            f"evalbot itself failed ({type(error).__name__}: {error}). Run again with --debug and report it."
+        )
+        raise typer.Exit(EXIT_ERROR) from None
+
+
+def _say(sentence: str) -> None:
+    Console(stderr=True).print(Text(sentence), soft_wrap=True)

@@ -1,0 +1,37 @@
+"""Record -> Markdown. All text that a change can influence is escaped."""
+
+from __future__ import annotations
+
+import re
+
+from evalbot import rows
+from evalbot.types import Record
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~@])")
+
+
+def escape(text: str) -> str:
+    """Text that Markdown shows as it is: no markup, no mention, no table break, one line."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("://", ":\u200b//")
+
+
+def markdown(record: Record) -> str:
+    """The report of one evaluation as GitHub Markdown."""
+    verdict = record.verdict
+    parts = [f"### `{verdict.label}`", f"{escape(verdict.reason)} {escape(verdict.advice)}"]
+    parts.append(_table(("", ""), rows.summary(record)))
+    axes = rows.axes(record)
+    if axes:
+        cells = [(row.title, row.main, row.change, row.against) for row in axes]
+        parts.append(_table(("axis", "main", "this change", "against main"), cells))
+    if record.gates:
+        parts.append(_table(("gate", "state", "observed", "bar"), rows.gate_rows(record)))
+    if record.notes:
+        parts.append("\n".join(f"- {escape(note)}" for note in record.notes))
+    parts.append(f"Measure again: `{rows.reproduce(record).replace('`', '')}`")
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(header: tuple[str, ...], lines: list[tuple[str, str]] | list[tuple[str, str, str, str]]) -> str:
+    head = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+    return "\n".join(head + [f"| {' | '.join(escape(cell) for cell in line)} |" for line in lines])

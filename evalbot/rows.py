@@ -1,0 +1,168 @@
+"""Record -> the rows a person reads, as text without layout. The table and the Markdown share them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evalbot import sentences
+from evalbot.types import Record
+from harness import compare
+from harness.schema import Arm, Case, Comparison, Measurement
+
+ABSENT = "not measured"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One axis: main, the change, and the change against main."""
+
+    title: str
+    main: str
+    change: str
+    against: str = ""
+
+
+def summary(record: Record) -> list[tuple[str, str]]:
+    """What was judged, and how it may be judged again: pairs of title and text."""
+    identity, request = record.identity, record.request
+    found = [
+        ("label", record.verdict.label),
+        ("scored at", _scored_at(record)),
+        (
+            "change",
+            f"{request.head} {_short(identity.head_sha)}, merged tree {_short(identity.merge_tree_sha)}",
+        ),
+        ("main", f"{request.base} {_short(identity.base_sha)}"),
+    ]
+    if record.runs:
+        seeds = ", ".join(str(run.seed) for run in record.runs)
+        found += [
+            ("measured", f"{len(record.runs)} time{'s' if len(record.runs) > 1 else ''}, seed {seeds}"),
+            ("sandbox", "none: the change ran unsandboxed" if record.sandbox == "none" else record.sandbox),
+        ]
+    return found
+
+
+def axes(record: Record) -> list[Row]:
+    """Every axis of the run that is shown: the scored case first, then the guards."""
+    if not record.runs:
+        return []
+    run = record.runs[-1]
+    case = compare.scored_case(run)
+    rows = _scored(record, case) if case else []
+    for guard in run.plan.cases:
+        if guard.role == "guard":
+            for kind in _guard_kinds(guard):
+                title = f"{sentences.KINDS[kind]}, guard {guard.name}"
+                rows.append(_compared(record, compare.axis(guard.name, kind), title))
+    rows.append(_valued(record, "accuracy:ppl", "perplexity"))
+    return rows
+
+
+def gate_rows(record: Record) -> list[tuple[str, str, str, str]]:
+    """Name, state, what was seen, bar. A gate that did not run says why instead of what was seen."""
+    states = {"PASS": "pass", "FAIL": "FAIL", "NOT_RUN": "not run"}
+    return [
+        (gate.name, states[gate.state], gate.reason if gate.state == "NOT_RUN" else gate.observed, gate.bar)
+        for gate in record.gates
+    ]
+
+
+def reproduce(record: Record) -> str:
+    """The command that measures the same thing again."""
+    request = record.request
+    head = request.head
+    if not head.startswith("--") and record.identity.head_sha:
+        head = record.identity.head_sha[:12]
+    parts = ["evalbot score", head, "--base", (record.identity.base_sha or request.base)[:12]]
+    if request.plan:
+        parts += ["--plan", request.plan]
+    if record.runs:
+        parts += ["--seed", str(record.runs[0].seed)]
+    return " ".join(parts)
+
+
+def value(measured: Measurement | None) -> str:
+    """``112.40 tok/s [111.90, 113.00] n=16``."""
+    if measured is None:
+        return ABSENT
+    unit = f" {measured.unit}" if measured.unit else ""
+    bounds = f" [{measured.interval.low:.2f}, {measured.interval.high:.2f}]" if measured.interval else ""
+    return f"{measured.value:.2f}{unit}{bounds} n={measured.n}"
+
+
+def against(found: Comparison | None) -> str:
+    """``+10.08% [+9.20%, +11.00%] 8 pairs``; for counts, which are pooled, the percentage alone."""
+    if found is None:
+        return ""
+    text = sentences.percent(100 * (found.ratio - 1))
+    if found.interval is not None:
+        low, high = (
+            sentences.percent(100 * (bound - 1)) for bound in (found.interval.low, found.interval.high)
+        )
+        text += f" [{low}, {high}]"
+    return f"{text} {found.pairs} pairs" if found.pairs else text
+
+
+def _scored_at(record: Record) -> str:
+    if not record.runs:
+        return "nothing was measured"
+    plan = record.runs[-1].plan
+    case = compare.scored_case(record.runs[-1])
+    if case is None:
+        return f"plan {plan.name} scores no case"
+    return (
+        f"DSpark decode of {case.model}, context {case.context_tokens}, {case.new_tokens} new tokens, "
+        f"{', '.join(case.domains)} (plan {plan.name})"
+    )
+
+
+def _scored(record: Record, case: Case) -> list[Row]:
+    def axis(kind: str, title: str) -> Row:
+        return _compared(record, compare.axis(case.name, kind), title)
+
+    rows = [
+        axis("dspark", "DSpark decode"),
+        axis("ar", "AR decode (floor)"),
+        _dspark_vs_ar(record, case),
+        axis("tau", _tau_title(record)),
+        axis("accepted", "accepted drafts per round"),
+        axis("round", "time per DSpark round"),
+    ]
+    return rows + [axis(f"tau:{domain}", f"tau, {domain}") for domain in case.domains]
+
+
+def _guard_kinds(guard: Case) -> list[str]:
+    decode = "dspark" if "dspark" in guard.modes else "ar"
+    return [decode if metric == "decode" else metric for metric in guard.metrics]
+
+
+def _compared(record: Record, axis: str, title: str) -> Row:
+    row = _valued(record, axis, title)
+    return Row(row.title, row.main, row.change, against(compare.find(record.comparisons, axis)))
+
+
+def _valued(record: Record, axis: str, title: str) -> Row:
+    main, change = (value(compare.value_of(record.measurements, axis, arm)) for arm in compare.ARMS)
+    return Row(title, main, change)
+
+
+def _dspark_vs_ar(record: Record, case: Case) -> Row:
+    def ratio(arm: Arm) -> str:
+        dspark, ar = (
+            compare.value_of(record.measurements, compare.axis(case.name, kind), arm)
+            for kind in ("dspark", "ar")
+        )
+        return f"{dspark.value / ar.value:.3f}x" if dspark and ar else ABSENT
+
+    return Row("DSpark against AR", ratio("baseline"), ratio("candidate"))
+
+
+def _tau_title(record: Record) -> str:
+    """tau with its ceiling: every proposal accepted, and the bonus token."""
+    reported = {launch.engine.block_size for run in record.runs for launch in run.launches if launch.engine}
+    return f"tau (ceiling {max(reported) + 1})" if reported else "tau"
+
+
+def _short(sha: str | None) -> str:
+    return sha[:12] if sha else "unknown"

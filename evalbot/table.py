@@ -1,0 +1,82 @@
+"""Record -> the table in a terminal (rich). Plain text when the output is not a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from evalbot import rows
+from evalbot.types import Outcome, Record
+
+_COLOURS: dict[Outcome, str] = {
+    "improved": "bold green",
+    "none": "bold",
+    "reject": "bold red",
+    "inconclusive": "bold yellow",
+    "error": "bold magenta",
+    "build-failed": "bold red",
+}
+_STATES = {"pass": "green", "FAIL": "bold red", "not run": "yellow"}
+
+
+def show(record: Record, console: Console, path: Path | None = None) -> None:
+    """Print the verdict of ``record``; ``path`` is where the record lies."""
+    console.print(Group(*_parts(record, path)))
+
+
+def _parts(record: Record, path: Path | None) -> list[RenderableType]:
+    parts: list[RenderableType] = [_summary(record)]
+    axes = rows.axes(record)
+    if axes:
+        parts += [Text(), _axes(axes)]
+    if record.gates:
+        parts += [Text(), _gates(record)]
+    verdict = record.verdict
+    headline = Text.assemble((verdict.label, _COLOURS[verdict.outcome]), "  ", verdict.reason)
+    parts += [Text(), headline, Text(verdict.advice)]
+    parts += [Text(f"Note: {note}", style="dim") for note in record.notes]
+    parts.append(Text())
+    if path is not None:
+        parts += [Text("record"), _line(str(path))]
+    parts += [Text("measure again"), _line(rows.reproduce(record))]
+    return parts
+
+
+def _summary(record: Record) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for title, text in rows.summary(record):
+        style = _COLOURS[record.verdict.outcome] if title == "label" else ""
+        table.add_row(title, Text(text, style=style))
+    return table
+
+
+def _axes(axes: list[rows.Row]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for title, ratio in (("axis", 5), ("main", 5), ("this change", 5), ("against main", 5)):
+        table.add_column(title, ratio=ratio, overflow="fold")
+    for row in axes:
+        style = "dim" if rows.ABSENT in (row.main, row.change) else ""
+        table.add_row(row.title, row.main, row.change, row.against, style=style)
+    return table
+
+
+def _gates(record: Record) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("gate", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("observed", ratio=3, overflow="fold")
+    table.add_column("bar", ratio=2, overflow="fold")
+    for name, state, observed, bar in rows.gate_rows(record):
+        table.add_row(name, Text(state, style=_STATES[state]), Text(observed), Text(bar))
+    return table
+
+
+def _line(text: str) -> RenderableType:
+    """A line to copy: never broken, whatever the width."""
+    return Padding(Text(text, no_wrap=True, overflow="ignore"), (0, 0, 0, 2))
