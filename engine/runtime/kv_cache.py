@@ -31,11 +31,13 @@ class KVCache:
         self.values = torch.zeros(shape, dtype=dtype, device=device)
         self.capacity = capacity
         self.length = 0
+        self._written = 0
 
     def append(self, layer: int, k: Tensor, v: Tensor) -> None:
         """Write k, v [n, KV, hd] at positions length..length+n-1 of one layer."""
         end = self.length + k.shape[0]
         self.require(end)
+        self._written = max(self._written, end)
         self.keys[layer, :, self.length : end] = k.transpose(0, 1)
         self.values[layer, :, self.length : end] = v.transpose(0, 1)
 
@@ -56,9 +58,10 @@ class KVCache:
 
     def reset(self) -> None:
         """Forget everything, leftovers of an earlier sequence included."""
-        self.keys.zero_()
-        self.values.zero_()
-        self.length = 0
+        # Rows never written are zero already; leaving them alone leaves their memory unclaimed.
+        self.keys[:, :, : self._written].zero_()
+        self.values[:, :, : self._written].zero_()
+        self.length = self._written = 0
 
     def require(self, positions: int) -> None:
         """Raise CapacityError unless ``positions`` fit."""

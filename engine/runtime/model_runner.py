@@ -36,6 +36,7 @@ class ModelRunner:
         self.model = model
         self.cache = cache
         self.taps = tuple(taps)
+        self._window = cache.capacity
 
     @classmethod
     def build(cls, model: CausalLM, capacity: int, taps: Sequence[int] = ()) -> ModelRunner:
@@ -45,7 +46,7 @@ class ModelRunner:
             num_layers=config.num_layers,
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
-            capacity=_whole_strides(capacity),
+            capacity=_whole_strides(capacity + PADDED_ROWS),
             dtype=model.dtype,
             device=model.device,
         )
@@ -102,8 +103,18 @@ class ModelRunner:
         """Roll back to the first ``length`` positions."""
         self.cache.truncate(length)
 
-    def reset(self) -> None:
+    def reset(self, positions: int | None = None) -> None:
+        """Empty the cache for a sequence that stays within ``positions``; None: all of the capacity.
+
+        On CUDA every decode pass reads that many keys, so two runs of one prompt agree in their bits
+        only when they were reset to the same number.
+        """
         self.cache.reset()
+        if positions is None:
+            self._window = self.cache.capacity
+        else:
+            self._window = _whole_strides(positions + PADDED_ROWS)
+            self.cache.require(self._window)
 
     def _prefill_chunk(self, ids: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         start, end = self.length, self.length + len(ids)
@@ -121,8 +132,8 @@ class ModelRunner:
         return hidden, features
 
     def _span(self, end: int) -> int:
-        """Keys that a decode pass reads: on CUDA all of them, so that shapes never change."""
-        return self.cache.capacity if self.model.device.type == "cuda" else _whole_strides(end)
+        """Keys that a decode pass reads: on CUDA the whole window, so that shapes never change."""
+        return self._window if self.model.device.type == "cuda" else _whole_strides(end)
 
     def _tensor(self, ids: Sequence[int]) -> Tensor:
         return torch.tensor(list(ids), dtype=torch.int64, device=self.model.device)
