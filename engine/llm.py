@@ -90,7 +90,7 @@ class LLM:
         ``max_tokens`` defaults to the model's context and may not exceed it. Raises an EngineError
         naming what is wrong with the files, the pairing or the environment.
         """
-        chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        chosen = _device(device)
         threads.set_threads()
         dtype = torch.bfloat16 if chosen.type == "cuda" else torch.float32
         model = loading.load(target, device=chosen, dtype=dtype)
@@ -226,6 +226,17 @@ class LLM:
         if not self.model.config.tie_embeddings:
             del read[id(self.model.embed_tokens.weight)]
         return sum(read.values())
+
+
+def _device(name: str | None) -> torch.device:
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind = name.partition(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise ConfigError(f"Device {name!r} is not supported; use 'cpu' or 'cuda'.")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"Device {name!r} is asked for, but PyTorch finds no GPU here; use 'cpu'.")
+    return torch.device(name)
 
 
 def _tokenizer_sha256(target: Path) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,7 +76,11 @@ class Tokenizer:
 
 
 def load(path: Path) -> Tokenizer:
-    """Tokenizer of a model directory. Raises TokenizerError when it is absent or damaged."""
+    """Tokenizer of a model directory or a GGUF file. Raises TokenizerError when it is absent or damaged."""
+    if path.suffix == ".gguf":
+        return _from_gguf(path)
+    if not path.is_dir():
+        raise TokenizerError(f"{path} is not a model directory, so there is no tokenizer to read.")
     file = path / FILE
     if not file.exists():
         raise TokenizerError(
@@ -85,11 +91,24 @@ def load(path: Path) -> Tokenizer:
     except Exception as error:  # tokenizers raises bare Exception for every malformed file
         raise TokenizerError(f"{file} is not a tokenizer: {error}; fetch the model again.") from error
     config = read_json(path / CONFIG_FILE) if (path / CONFIG_FILE).exists() else {}
-    template = config.get("chat_template")
     if (path / TEMPLATE_FILE).exists():
-        template = (path / TEMPLATE_FILE).read_text(encoding="utf-8")
+        config["chat_template"] = (path / TEMPLATE_FILE).read_text(encoding="utf-8")
+    return _configured(encoder, config, file_sha256(file))
+
+
+def _from_gguf(path: Path) -> Tokenizer:
+    # Only this format needs the gguf package.
+    from engine.models import gguf, gguf_tokenizer
+
+    fields = gguf.read_fields(path)
+    text = json.dumps(gguf_tokenizer.tokenizer_json(fields, str(path)), ensure_ascii=False)
+    config = gguf_tokenizer.tokenizer_config_json(fields)
+    return _configured(Encoder.from_str(text), config, hashlib.sha256(text.encode()).hexdigest())
+
+
+def _configured(encoder: Encoder, config: Mapping[str, Any], sha256: str) -> Tokenizer:
     specials = {key: _content(config[key]) for key in ("bos_token", "eos_token") if config.get(key)}
-    return Tokenizer(encoder, template, specials, file_sha256(file))
+    return Tokenizer(encoder, config.get("chat_template"), specials, sha256)
 
 
 def _content(token: str | Mapping[str, Any]) -> str:

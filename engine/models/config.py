@@ -96,7 +96,7 @@ def from_hf(raw: Mapping[str, Any], source: str = "config.json") -> ModelConfig:
 
 
 def rope_theta(raw: Mapping[str, Any], source: str) -> float:
-    """Rotary base from ``rope_parameters`` or the legacy top-level keys. Only the default type is supported."""
+    """Rotary base from ``rope_parameters`` or the older top-level keys; ConfigError for a scaled rope."""
     scaling = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind != "default":

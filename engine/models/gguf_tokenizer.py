@@ -11,6 +11,10 @@ _CONTROL = 3
 """GGUF token type of special tokens, matched before the text is split."""
 
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+_QWEN2_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _PRE_TOKENIZERS: dict[str, dict[str, Any]] = {
     # Every digit is a token of its own; the rest is split with GPT-2's pattern.
     "smollm": {
@@ -18,7 +22,15 @@ _PRE_TOKENIZERS: dict[str, dict[str, Any]] = {
         "pretokenizers": [{"type": "Digits", "individual_digits": True}, _BYTE_LEVEL],
     },
     "gpt-2": _BYTE_LEVEL,
+    "qwen2": {
+        "type": "Sequence",
+        "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": _QWEN2_PATTERN}, "behavior": "Isolated", "invert": False},
+            {**_BYTE_LEVEL, "use_regex": False},
+        ],
+    },
 }
+_NORMALIZERS = {"qwen2": {"type": "NFC"}}
 
 
 def tokenizer_json(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -49,7 +61,7 @@ def tokenizer_json(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
             for index, (token, type_) in enumerate(zip(tokens, types, strict=True))
             if type_ == _CONTROL
         ],
-        "normalizer": None,
+        "normalizer": _NORMALIZERS.get(split),
         "pre_tokenizer": _PRE_TOKENIZERS[split],
         "post_processor": None,
         "decoder": _BYTE_LEVEL,
@@ -68,7 +80,7 @@ def tokenizer_json(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
     }
 
 
-def tokenizer_config_json(fields: Mapping[str, Any], context_tokens: int) -> dict[str, Any]:
+def tokenizer_config_json(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Content of a tokenizer_config.json: special tokens by text, and the chat template."""
     tokens: list[str] = fields["tokenizer.ggml.tokens"]
     named = {
@@ -85,7 +97,6 @@ def tokenizer_config_json(fields: Mapping[str, Any], context_tokens: int) -> dic
     return {
         **specials,
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": context_tokens,
         "clean_up_tokenization_spaces": False,
         "chat_template": fields.get("tokenizer.chat_template"),
     }
