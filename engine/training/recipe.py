@@ -1,0 +1,86 @@
+"""The recipe of a shipped draft as data: its shape, its buckets, how much of everything.
+
+``SMOLLM2`` is made for one GPU of 140 GB; ``TINY`` runs the same code on a CPU in seconds for tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from engine.models.config import ModelConfig
+from engine.models.dspark_config import DraftConfig
+from engine.training.dataset import BucketPlan
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """``documents`` are written by the target itself before the buckets are filled."""
+
+    taps: tuple[int, ...]
+    draft_layers: int
+    block_size: int
+    markov_rank: int
+    mask_token_id: int
+    documents: int
+    document_tokens: int
+    document_batch: int
+    buckets: tuple[BucketPlan, ...]
+    held_out: tuple[BucketPlan, ...]
+
+    def draft_config(self, target: ModelConfig, tokenizer_sha256: str | None) -> DraftConfig:
+        """A draft of the target's own width, untied: embedding and head stay the target's modules."""
+        body = replace(target, architecture="qwen3", num_layers=self.draft_layers, tie_embeddings=False)
+        return DraftConfig(
+            body=body,
+            block_size=self.block_size,
+            mask_token_id=self.mask_token_id,
+            target_layer_ids=self.taps,
+            num_target_layers=target.num_layers,
+            markov_rank=self.markov_rank,
+            markov_head_type="vanilla",
+            confidence_head=True,
+            confidence_with_markov=True,
+            tokenizer_sha256=tokenizer_sha256,
+        )
+
+
+SMOLLM2 = Recipe(
+    taps=(1, 10, 19, 28),
+    draft_layers=2,
+    block_size=7,
+    markov_rank=32,
+    # Ids 7..16 of this vocabulary have untrained, nearly equal rows: any of them is a blank.
+    mask_token_id=16,
+    documents=6144,
+    document_tokens=640,
+    document_batch=1024,
+    buckets=(
+        BucketPlan(192, 20480, 224, 0.27, 1024),
+        BucketPlan(320, 12288, 224, 0.22, 1024),
+        BucketPlan(576, 6144, 224, 0.16, 1024),
+        BucketPlan(1024, 4096, 192, 0.16, 512),
+        BucketPlan(2048, 1280, 160, 0.10, 256),
+        BucketPlan(3840, 448, 160, 0.05, 112),
+        BucketPlan(448, 2048, 160, 0.04, 1024, raw=True),
+    ),
+    held_out=(
+        BucketPlan(384, 96, 160, 1.0, 96),
+        BucketPlan(1024, 64, 160, 1.0, 64),
+        BucketPlan(3584, 16, 160, 1.0, 16),
+    ),
+)
+
+TINY = Recipe(
+    taps=(1, 2, 4),
+    draft_layers=1,
+    block_size=4,
+    markov_rank=8,
+    mask_token_id=99,
+    documents=0,
+    document_tokens=0,
+    document_batch=1,
+    buckets=(BucketPlan(48, 24, 24, 1.0, 8, raw=True),),
+    held_out=(BucketPlan(40, 8, 24, 1.0, 8, raw=True),),
+)
+
+RECIPES = {"smollm2-135m": SMOLLM2, "tiny": TINY}
