@@ -79,6 +79,7 @@ def measure(
         candidate=_source(candidate),
         models=models,
         corpus=str(baseline.tree.path / config.measure.corpus),
+        policy=config.policy,
     )
     directory.mkdir()
     asked, answered = directory / "request.json", directory / "result.json"

@@ -15,7 +15,7 @@ from evalbot.errors import Cause
 from evalbot.label import label_for
 from evalbot.types import Analysis, Facts, Outcome, Tier, Verdict
 from harness import compare, gates
-from harness.schema import Arm, Comparison, GateResult, HarnessResult, Interval, LaunchFailure, Policy
+from harness.schema import Arm, Case, Comparison, GateResult, HarnessResult, Interval, LaunchFailure, Policy
 
 TIERS: tuple[Tier, ...] = ("XS", "S", "M", "L", "XL")
 FATAL_FAILURES = 2
@@ -38,7 +38,8 @@ def deciding(runs: tuple[HarnessResult, ...], policy: Policy) -> Analysis:
 
 def needs_confirmation(run: HarnessResult, policy: Policy, facts: Facts) -> bool:
     """Whether a second, fresh measurement is due: a gate failed and nothing else explains it."""
-    return not facts.identical and _fault(run, policy) is None and bool(_candidate_failures(run, policy))
+    explained = facts.identical or _fault(run, policy) is not None or missing(run, policy)
+    return not explained and bool(_candidate_failures(run, policy))
 
 
 def score(runs: tuple[HarnessResult, ...], policy: Policy, facts: Facts) -> Verdict:
@@ -50,23 +51,36 @@ def score(runs: tuple[HarnessResult, ...], policy: Policy, facts: Facts) -> Verd
     if facts.set_aside and facts.identical and not runs:
         return judge.say("none", sentences.set_aside_only(facts.set_aside))
     if not runs:
-        return judge.say("error", sentences.unmeasured("any axis"))
+        return judge.say("error", sentences.unmeasured(()))
     for run in runs:
         fault = _fault(run, policy)
         if fault is not None:
             return judge.say(fault.outcome, fault.reason, axis=fault.axis)
     headline = compare.headline(deciding(runs, policy).comparisons, runs[-1])
+    absent = tuple(dict.fromkeys(axis for run in runs for axis in missing(run, policy)))
+    failed = _candidate_failures(runs[0], policy)
+    if absent or headline is None:
+        return judge.say("error", sentences.unmeasured(absent, failed[0] if failed else None))
     if facts.identical:
         return judge.identical(headline)
-    failed = _candidate_failures(runs[0], policy)
-    if failed:
-        return judge.failed(failed, runs)
-    if headline is None:
-        case = compare.scored_case(runs[-1])
-        return judge.say(
-            "error", sentences.unmeasured(f"DSpark decode of {case.name if case else 'a scored case'}")
-        )
-    return judge.speed(headline, runs[-1])
+    return judge.failed(failed, runs) if failed else judge.speed(headline, runs[-1])
+
+
+def missing(run: HarnessResult, policy: Policy) -> tuple[str, ...]:
+    """Axes that the plan asks for and that lack a value on either arm. An incomplete run judges nobody."""
+    measured = compare.measurements(run, policy)
+    wanted = [compare.axis(case.name, kind) for case in run.plan.cases for kind in _kinds(case)]
+    absent = [
+        axis for axis in wanted if any(compare.value_of(measured, axis, arm) is None for arm in compare.ARMS)
+    ]
+    if run.plan.accuracy is not None and len(run.accuracy) < run.plan.accuracy.windows:
+        absent.append("accuracy")
+    return tuple(absent)
+
+
+def _kinds(case: Case) -> tuple[str, ...]:
+    counts = ("tau", "accepted") if "dspark" in case.modes else ()
+    return (*case.modes, *counts, *(("prefill",) if "prefill" in case.metrics else ()))
 
 
 @dataclass(frozen=True)

@@ -146,8 +146,11 @@ def baseline_launch_failed(stage: str, detail: str, times: int) -> str:
     )
 
 
-def unmeasured(missing: str) -> str:
-    return f"The run ended without a value for {missing}, so there is nothing to judge."
+def unmeasured(axes: Iterable[str], fault: GateResult | None = None) -> str:
+    """``fault`` is a gate that failed in the same run, which often says why the values are missing."""
+    missing = listing(axis_title(axis) for axis in axes) or "any axis"
+    why = f" {fault.name} failed: {fault.reason}" if fault else ""
+    return f"The run lacks {missing} on at least one arm, and an incomplete run judges nobody.{why}"
 
 
 def listing(paths: Iterable[str]) -> str:
