@@ -135,7 +135,7 @@ def rate_floor(name: str, axis: str, margin: float, bounds: tuple[Comparison, ..
     bar = f">= {margin:.0%} of main"
     found = compare.find(bounds, axis)
     if found is None:
-        return _not_run(name, bar, f"{axis} was not measured on both arms")
+        return _not_run(name, bar, f"the axis {axis} was not measured on both arms")
     numbers = f"{axis} runs at {found.candidate:.2f} {found.unit} against main's {found.baseline:.2f}"
     observed = f"{found.ratio:.4f} of main"
     if found.interval is None:

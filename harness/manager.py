@@ -1,1 +1,303 @@
-"""Trusted parent of every worker: ``python -m harness.manager REQUEST.json RESULT.json``."""
+"""Trusted parent of every worker: ``python -m harness.manager REQUEST.json RESULT.json``.
+
+Owns the clock, the prompts and the order. Cases run as the plan lists them, the cheap and the most likely
+to fail first. A failed launch is tried once more; an arm whose launches fail twice ends the run. Progress
+goes to standard output, one JSON object a line; the result is written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn, TypeVar
+
+import msgspec
+import numpy as np
+
+from harness import schedule, session, tasks
+from harness.client import Client
+from harness.corpus import Corpus, CorpusError, ModelView
+from harness.environment import Observer
+from harness.metrics import accuracy, losslessness
+from harness.metrics.accuracy import Matrix
+from harness.progress import Progress
+from harness.prompts import SyntheticPrompt, accuracy_window
+from harness.schema import (
+    SCHEMA_VERSION,
+    AccuracyPlan,
+    AccuracySample,
+    Admission,
+    Arm,
+    ArmSource,
+    Case,
+    Divergence,
+    HarnessResult,
+    Launch,
+    ModelFiles,
+    RunRequest,
+    Sample,
+    encode_json,
+)
+
+T = TypeVar("T")
+ACCURACY_DOMAIN = "accuracy"
+MAX_LAUNCH_FAILURES = 2
+MAX_DIVERGENCES = 8
+"""First differences whose margin is measured; more than these are no near-ties."""
+
+
+class Settled(Exception):
+    """An arm has failed too often: the run is over, and what it saw until here stands."""
+
+
+class Interrupted(BaseException):
+    """The run was told to stop by a signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class Run:
+    """One run of one plan. ``execute`` returns whatever was seen, however it ended."""
+
+    def __init__(self, request: RunRequest, progress: Progress) -> None:
+        self.request = request
+        self.plan = request.plan
+        self.progress = progress
+        self.prompt_seed = random.Random(f"{request.seed}/prompts").getrandbits(32)
+        self.started = time.perf_counter()
+        self.launches: list[Launch] = []
+        self.samples: list[Sample] = []
+        self.accuracy: list[AccuracySample] = []
+        self.admissions: list[Admission] = []
+        self.divergences: tuple[Divergence, ...] = ()
+        self._drawn: tasks.Drawn = {}
+        self._views: dict[str, ModelView] = {}
+        self._failures: Counter[Arm] = Counter()
+
+    def execute(self) -> HarnessResult:
+        observer = Observer()
+        error: str | None = None
+        try:
+            self._measure()
+        except Settled:
+            if self._failures["baseline"] >= MAX_LAUNCH_FAILURES:
+                last = next(x for x in reversed(self.launches) if x.arm == "baseline" and x.failure)
+                assert last.failure is not None
+                error = f"Main's own worker failed twice: {last.failure.detail}"
+        except (CorpusError, SyntheticPrompt) as fault:
+            error = str(fault)
+        return HarnessResult(
+            schema_version=SCHEMA_VERSION,
+            plan=self.plan,
+            seed=self.request.seed,
+            prompt_seed=self.prompt_seed,
+            environment=observer.environment(),
+            launches=tuple(self.launches),
+            samples=tuple(self.samples),
+            accuracy=tuple(self.accuracy),
+            duration_s=time.perf_counter() - self.started,
+            admissions=tuple(self.admissions),
+            divergences=self.divergences,
+            error=error,
+        )
+
+    def _measure(self) -> None:
+        corpus = Corpus(Path(self.request.corpus))
+        for case in self.plan.cases:
+            if case.model not in self._views:
+                model = self._files(case.model)
+                self._views[case.model] = corpus.view(case.model, Path(model.target))
+                self._admit(case.model)
+                if self.plan.accuracy is not None and self.plan.accuracy.model == case.model:
+                    self._score(self.plan.accuracy)
+            for quad in range(case.quads):
+                for slot in schedule.slots(self.request.seed, case, quad):
+                    self._time(case, slot)
+        self.divergences = self._weigh(losslessness.between_arms(self.samples))
+
+    def _admit(self, model: str) -> None:
+        cases = [case for case in self.plan.cases if case.model == model]
+        view, policy = self._views[model], self.request.policy
+        longest = max(_room(case) for case in cases)
+        admitted = self._launch(
+            self.request.baseline,
+            model,
+            longest,
+            schedule.admission(model),
+            lambda client, _: tasks.admit(client, view, cases, policy, self.prompt_seed),
+        )
+        self._drawn |= admitted.prompts
+        self.admissions += admitted.record
+
+    def _time(self, case: Case, slot: schedule.Slot) -> None:
+        view, chosen = self._views[case.model], self._drawn[case.name, slot.quad]
+        self.samples += self._launch(
+            self._source(slot.arm),
+            case.model,
+            _room(case),
+            case.name,
+            lambda client, number: tasks.time_prompts(
+                client, view, case, slot, chosen, self.plan, self.prompt_seed, number
+            ),
+            slot.quad,
+            slot.slot,
+        )
+
+    def _score(self, plan: AccuracyPlan) -> None:
+        view = self._views[plan.model]
+        windows = [
+            accuracy_window(view, ACCURACY_DOMAIN, plan.context_tokens, i, plan.windows, self.prompt_seed)
+            for i in range(plan.windows)
+        ]
+        scores: dict[Arm, list[Matrix]] = {}
+        for source in (self.request.baseline, self.request.candidate):
+            scores[source.arm] = self._launch(
+                source,
+                plan.model,
+                plan.context_tokens + 1,
+                "accuracy",
+                lambda client, _: tasks.score_windows(client, windows, plan.positions),
+            )
+        for window, main, candidate in zip(windows, scores["baseline"], scores["candidate"], strict=True):
+            targets = np.array(window.ids[-plan.positions :], dtype=np.int64)
+            seen = accuracy.compare(main, candidate, targets)
+            self.accuracy.append(
+                AccuracySample(
+                    window_id=window.id,
+                    context_tokens=len(window.ids),
+                    positions=plan.positions,
+                    top1_agreement=seen.top1_agreement,
+                    kl_nats=seen.kl_nats,
+                    baseline_nll=seen.baseline_nll,
+                    candidate_nll=seen.candidate_nll,
+                )
+            )
+
+    def _weigh(self, found: tuple[Divergence, ...]) -> tuple[Divergence, ...]:
+        """Ask main how close its choice was at each first difference between the arms' AR outputs."""
+        prompts = {
+            (name, prompt.id): prompt for (name, _), chosen in self._drawn.items() for prompt in chosen
+        }
+        outputs = {
+            (s.case, s.prompt_id): s.token_ids for s in self.samples if s.arm == "baseline" and s.mode == "ar"
+        }
+
+        def context(item: Divergence) -> tuple[int, ...]:
+            key = (item.case, item.prompt_id)
+            return prompts[key].ids + outputs[key][: item.position]
+
+        weighed: list[Divergence] = []
+        for model in self._views:
+            cases = [case for case in self.plan.cases if case.model == model]
+            names = {case.name for case in cases}
+            mine = [item for item in found if item.case in names][:MAX_DIVERGENCES]
+            if mine:
+                room = max(_room(case) for case in cases)
+                task = partial(_weigh, mine, context)
+                weighed += self._launch(self.request.baseline, model, room, "divergence", task)
+        return tuple(weighed)
+
+    def _launch(
+        self,
+        source: ArmSource,
+        model: str,
+        max_tokens: int,
+        case: str,
+        task: Callable[[Client, int], T],
+        quad: int = 0,
+        slot: int = 0,
+    ) -> T:
+        """One launch, tried again once. Raises Settled when its arm has failed too often."""
+        while True:
+            place = session.Place(len(self.launches), case, quad, slot)
+            self.progress.launch_started(source.arm, place)
+            record, value = session.launch(
+                source,
+                self.plan,
+                self._files(model),
+                max_tokens,
+                place,
+                self.started,
+                task,
+            )
+            self.launches.append(record)
+            self.progress.launch_finished(record)
+            if value is not None:
+                return value
+            self._failures[source.arm] += 1
+            if self._failures[source.arm] >= MAX_LAUNCH_FAILURES:
+                raise Settled
+
+    def _source(self, arm: Arm) -> ArmSource:
+        return self.request.baseline if arm == "baseline" else self.request.candidate
+
+    def _files(self, model: str) -> ModelFiles:
+        for files in self.request.models:
+            if files.name == model:
+                return files
+        raise CorpusError(f"The plan names model {model!r}, but the request does not say where it lies.")
+
+
+def main(arguments: list[str]) -> int:
+    """0 with a result written; 2 for a request that cannot be read; 128 + n when stopped by signal n."""
+    if len(arguments) != 2:
+        print("usage: python -m harness.manager REQUEST.json RESULT.json", file=sys.stderr)
+        return 2
+    asked, answered = map(Path, arguments)
+    try:
+        request = msgspec.json.decode(asked.read_bytes(), type=RunRequest)
+    except (OSError, msgspec.DecodeError) as error:
+        print(f"The request {asked} cannot be read: {error}.", file=sys.stderr)
+        return 2
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    try:
+        result = Run(request, Progress(request.plan)).execute()
+        _write(answered, encode_json(result))
+    except Interrupted as stop:
+        print(f"The run was stopped by {stop}.", file=sys.stderr)
+        return 128 + stop.number
+    return 0
+
+
+def _weigh(
+    found: Sequence[Divergence], context: tasks.Context, client: Client, _: int
+) -> tuple[Divergence, ...]:
+    return tasks.weigh(client, found, context)
+
+
+def _room(case: Case) -> int:
+    return case.context_tokens + case.new_tokens
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    # A second signal must not cut short the cleaning up that the first one started.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    raise Interrupted(number)
+
+
+def _write(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

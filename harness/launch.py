@@ -1,0 +1,136 @@
+"""One worker process from start to stop: private, bounded, and gone with all its children afterwards.
+
+The worker gets a cleared environment, a private HOME and TMPDIR that are removed with it, no standard
+input, and one inherited socket. What it prints is kept for a failure's tail and never parsed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import IO
+
+from harness import protocol
+from harness.environment import usable_cores
+from harness.protocol import Channel
+from harness.schema import ArmSource
+
+TAIL_BYTES = 8192
+TAIL_LINES = 20
+EXIT_GRACE_S = 3.0
+READER_GRACE_S = 1.0
+"""A process that left the worker's group may hold its output open; the run does not wait for it."""
+PASSED_ON = ("PATH", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
+"""All that a worker inherits: where programs, the driver and the devices are."""
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+
+
+class WorkerProcess:
+    """Context manager around one worker. Raises OSError on entry if it cannot be started."""
+
+    def __init__(self, source: ArmSource, engine_environment: dict[str, str]) -> None:
+        self._source = source
+        self._engine_environment = engine_environment
+        self._tail = bytearray()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> WorkerProcess:
+        self._private = tempfile.TemporaryDirectory(prefix="evalbot-launch-", ignore_cleanup_errors=True)
+        try:
+            self._start()
+        except BaseException:
+            self._kill()
+            self._private.cleanup()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.channel.close()
+        self._kill()
+        self._reader.join(READER_GRACE_S)
+        self._private.cleanup()
+
+    def wait(self, timeout_s: float = EXIT_GRACE_S) -> int | None:
+        """Exit status, negative for a signal; None if the worker still runs after ``timeout_s``."""
+        assert self._process is not None
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def tail(self) -> str:
+        """The last lines that the worker printed, readable and bounded. Ends the worker."""
+        self._kill()
+        self._reader.join(READER_GRACE_S)
+        text = _ANSI.sub("", bytes(self._tail).decode(errors="replace"))
+        text = text.replace(self._private.name, "~").replace(self._source.tree, ".")
+        lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.replace("\r\n", "\n").split("\n")]
+        printable = ("".join(c for c in line if c.isprintable() or c == "\t") for line in lines)
+        return "\n".join([line for line in printable if line][-TAIL_LINES:])
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        nonce = secrets.token_hex(16)
+        try:
+            process = self._process = subprocess.Popen(
+                self._source.worker,
+                cwd=self._source.tree,
+                env=self._environment(theirs.fileno(), nonce),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self.channel = Channel(ours, nonce)
+        assert process.stdout is not None
+        self._reader = threading.Thread(target=self._drain, args=(process.stdout,), daemon=True)
+        self._reader.start()
+
+    def _environment(self, fd: int, nonce: str) -> dict[str, str]:
+        private = self._private.name
+        return {
+            **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
+            "HOME": private,
+            "TMPDIR": private,
+            "LANG": "C.UTF-8",
+            "OMP_NUM_THREADS": str(usable_cores()),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONNOUSERSITE": "1",
+            "PYTHONPATH": self._source.tree,
+            **self._engine_environment,
+            **self._source.environment,
+            protocol.FD_VARIABLE: str(fd),
+            protocol.NONCE_VARIABLE: nonce,
+            protocol.COMMIT_VARIABLE: self._source.commit_sha,
+        }
+
+    def _drain(self, pipe: IO[bytes]) -> None:
+        with pipe, suppress(OSError):
+            while chunk := os.read(pipe.fileno(), 65536):
+                self._tail += chunk
+                del self._tail[:-TAIL_BYTES]
+
+    def _kill(self) -> None:
+        """End the worker and whatever it started in its group, dead or alive."""
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()

@@ -1,0 +1,177 @@
+"""What a launch is asked to do: admit prompts, time them, score windows, or weigh a first difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness import prompts, schedule
+from harness.client import Client, Generation
+from harness.corpus import CorpusError, ModelView
+from harness.metrics.accuracy import Matrix
+from harness.plausibility import distinct_4gram
+from harness.prompts import Prompt
+from harness.schedule import Slot
+from harness.schema import Admission, Case, Divergence, Mode, Policy, ReportedGeneration, RunPlan, Sample
+
+MAX_DRAWS = 8
+"""Windows tried for each prompt before the corpus is called unfit for the model."""
+LEAST_CONTINUATION = 0.75
+"""Share of the asked tokens that a continuation must reach: a rate over a few tokens says little."""
+WARMUP_NEW_TOKENS = 8
+
+Context = Callable[[Divergence], tuple[int, ...]]
+"""Ids before a first difference: the prompt and what both arms generated."""
+
+Drawn = dict[tuple[str, int], tuple[Prompt, ...]]
+"""Prompts of each (case, quad), one per domain."""
+
+
+@dataclass(frozen=True)
+class Admitted:
+    prompts: Drawn
+    record: tuple[Admission, ...]
+
+
+def admit(client: Client, view: ModelView, cases: Sequence[Case], policy: Policy, seed: int) -> Admitted:
+    """Draw the prompts of ``cases`` and keep those that main continues at length and without a loop.
+
+    The rule sees main's AR output only, so no candidate can bend the choice. Raises CorpusError when
+    a domain yields no such window in ``MAX_DRAWS`` draws.
+    """
+    client.stage = "generate"
+    drawn: Drawn = {}
+    record: list[Admission] = []
+    for case in cases:
+        for quad in range(case.quads):
+            drawn[case.name, quad] = tuple(
+                _admit_one(client, view, case, f"{seed}/{case.name}/{quad}", domain, policy, record)
+                for domain in case.domains
+            )
+    return Admitted(drawn, tuple(record))
+
+
+def time_prompts(
+    client: Client,
+    view: ModelView,
+    case: Case,
+    slot: Slot,
+    chosen: Sequence[Prompt],
+    plan: RunPlan,
+    seed: int,
+    launch: int,
+) -> tuple[Sample, ...]:
+    """Warm up on other prompts, then time every prompt of the quad in every mode of the case."""
+    warm_up(client, view, case, plan, f"{seed}/{case.name}/{slot.quad}/warmup")
+    client.stage = "generate"
+    samples = []
+    for index, prompt in enumerate(chosen):
+        prompts.refuse_synthetic(view, prompt)
+        for mode in schedule.modes(seed, case, slot.quad, index):
+            seen = client.generate(prompt.ids, mode, case.new_tokens, view.entry.stop_ids)
+            samples.append(_sample(case, slot, launch, prompt, mode, seen))
+    return tuple(samples)
+
+
+def warm_up(client: Client, view: ModelView, case: Case, plan: RunPlan, key: str) -> None:
+    """Untimed generations in every mode, on prompts that are not measured.
+
+    An engine fixes its depth per generation, from the context, so one DSpark generation at the case's
+    context visits the verify width that is timed there; shorter ones visit the other bands.
+    """
+    client.stage = "warmup"
+    length = min(case.context_tokens, plan.warmup_tokens or case.context_tokens)
+    prompt = prompts.draw(view, case.domains[0], length, key)
+    for mode in case.modes:
+        client.generate(prompt.ids, mode, min(WARMUP_NEW_TOKENS, case.new_tokens), view.entry.stop_ids)
+
+
+def score_windows(client: Client, windows: Sequence[Prompt], positions: int) -> list[Matrix]:
+    """Log-probabilities [positions, vocab] of each window."""
+    return [client.score(window.ids, positions) for window in windows]
+
+
+def weigh(client: Client, found: Sequence[Divergence], context: Context) -> tuple[Divergence, ...]:
+    """How much main prefers its own token at each difference; ``context`` gives the ids before it."""
+    weighed = []
+    for item in found:
+        margin = None
+        if item.baseline_token is not None and item.candidate_token is not None:
+            row = client.score((*context(item), item.baseline_token), 1)[0]
+            margin = float(row[item.baseline_token]) - float(row[item.candidate_token])
+        weighed.append(
+            Divergence(
+                case=item.case,
+                prompt_id=item.prompt_id,
+                position=item.position,
+                baseline_token=item.baseline_token,
+                candidate_token=item.candidate_token,
+                margin_nats=margin if margin is not None and np.isfinite(margin) else None,
+            )
+        )
+    return tuple(weighed)
+
+
+def _admit_one(
+    client: Client,
+    view: ModelView,
+    case: Case,
+    key: str,
+    domain: str,
+    policy: Policy,
+    record: list[Admission],
+) -> Prompt:
+    for attempt in range(MAX_DRAWS):
+        prompt = prompts.draw(view, domain, case.context_tokens, f"{key}/{attempt}")
+        prompts.refuse_synthetic(view, prompt)
+        seen = client.generate(prompt.ids, "ar", case.new_tokens, view.entry.stop_ids)
+        distinct = distinct_4gram(seen.token_ids)
+        long_enough = len(seen.token_ids) >= LEAST_CONTINUATION * case.new_tokens
+        admitted = long_enough and distinct is not None and distinct >= policy.min_distinct_4gram
+        record.append(
+            Admission(
+                case=case.name,
+                prompt_id=prompt.id,
+                domain=domain,
+                tokens=len(seen.token_ids),
+                distinct_4gram=distinct,
+                admitted=admitted,
+            )
+        )
+        if admitted:
+            return prompt
+    raise CorpusError(
+        f"None of {MAX_DRAWS} windows of domain {domain!r} was continued by main without a loop and to "
+        f"{LEAST_CONTINUATION:.0%} of {case.new_tokens} tokens (case {case.name}): pin other texts."
+    )
+
+
+def _sample(case: Case, slot: Slot, launch: int, prompt: Prompt, mode: Mode, seen: Generation) -> Sample:
+    done = seen.done
+    return Sample(
+        case=case.name,
+        arm=slot.arm,
+        mode=mode,
+        quad=slot.quad,
+        slot=slot.slot,
+        launch=launch,
+        prompt_id=prompt.id,
+        domain=prompt.origin.domain,
+        prompt_tokens=len(prompt.ids),
+        prompt_sha256=prompt.sha256,
+        requested_tokens=case.new_tokens,
+        token_ids=seen.token_ids,
+        bursts=seen.bursts,
+        reported=ReportedGeneration(
+            prefill_tokens=done.prefill_tokens,
+            prompt_sha256=done.prompt_sha256,
+            proposed=done.proposed,
+            accepted=done.accepted,
+            decode_s=done.decode_s,
+            finish_reason=done.finish_reason,
+            temperature=done.temperature,
+            peak_memory_bytes=done.peak_memory_bytes,
+        ),
+    )
