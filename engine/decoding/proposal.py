@@ -81,7 +81,7 @@ class DSparkProposer:
         if self.confidence_threshold > 0:
             certainty = confidence(draft, hidden, block).sigmoid()
             keep = truncated_length(certainty.tolist(), self.confidence_threshold)
-        laws = None if is_greedy(temperature) else block.laws[:keep]
+        laws = None if block.laws is None else block.laws[:keep]
         return Proposal(block.tokens[:keep], laws)
 
 
@@ -93,8 +93,8 @@ class DecodedBlock:
     """[k] int64."""
     logits: Tensor
     """[k, n] float32, the Markov bias included."""
-    laws: Tensor
-    """[k, n] float32 at the temperature of the block; empty when it is greedy."""
+    laws: Tensor | None
+    """[k, n] float32 at the temperature of the block; None when it is greedy."""
     embedded: Tensor | None
     """[k, r] Markov embedding of the token before each slot; None without a Markov head."""
 
@@ -126,7 +126,7 @@ def decode_block(
     return DecodedBlock(
         tokens=torch.cat(tokens),
         logits=torch.cat(logits),
-        laws=torch.cat(laws) if laws else base.new_empty(0),
+        laws=torch.cat(laws) if laws else None,
         embedded=torch.cat(embedded) if embedded else None,
     )
 
