@@ -61,12 +61,13 @@ class Live:
         self._task = self._view.add_task(self._title + _plain(detail), total=None)
 
     def event(self, event: dict[str, Any]) -> None:
-        """Keys read: ``done`` and ``total`` (steps), ``eta_s`` (seconds left), ``text`` (what runs now)."""
+        """Shows ``case`` and ``arm``, ``done`` of ``total`` launches, and ``eta_s``, the seconds left."""
         if self._task is None:
             return
-        done, total, left, text = (event.get(key) for key in ("done", "total", "eta_s", "text"))
-        if isinstance(text, str):
-            self._view.update(self._task, description=self._title + _plain(text))
+        done, total, left = (event.get(key) for key in ("done", "total", "eta_s"))
+        if "case" in event and "arm" in event:
+            now = f"{event['case']}, {event['arm']}"
+            self._view.update(self._task, description=self._title + _plain(now))
         if isinstance(done, int) and isinstance(total, int) and total > 0:
             self._view.update(self._task, completed=done, total=total)
         if isinstance(left, (int, float)):

@@ -93,6 +93,8 @@ class _Fault:
 
 
 def _fault(run: HarnessResult, policy: Policy) -> _Fault | None:
+    if run.error is not None:
+        return _Fault("error", sentences.stopped(run.error))
     ours = _failures(run, "baseline")
     if len(ours) >= FATAL_FAILURES:
         return _Fault("error", sentences.baseline_launch_failed(ours[-1].stage, ours[-1].detail, len(ours)))

@@ -133,6 +133,10 @@ def unscorable(gate: GateResult) -> str:
     )
 
 
+def stopped(error: str) -> str:
+    return f"The measurement stopped: {error.rstrip('.')}. The change was not judged."
+
+
 def launch_failed(stage: str, detail: str, times: int) -> str:
     return (
         f"The candidate's worker failed {times} times, at last while it was to {stage}: {detail.rstrip('.')}."

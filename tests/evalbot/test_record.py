@@ -1,0 +1,132 @@
+"""Records: written whole, read strictly, judged again to the same byte."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from evalbot import record as records
+from evalbot.errors import BadRequest, InfraError
+from evalbot.rescore import rescore
+from evalbot.score import deciding, score
+from evalbot.types import RECORD_VERSION, Facts, Identity, Record, Request
+from harness.schema import HarnessResult, Policy, encode_json
+from tests.evalbot.results import Behaviour, run
+
+
+def record_of(*runs: HarnessResult, facts: Facts | None = None) -> Record:
+    policy, known = Policy(), facts or Facts()
+    analysis = deciding(runs, policy)
+    return Record(
+        schema_version=RECORD_VERSION, created_at="2024-05-01T10:00:00Z", evalbot_version="0.1.0",
+        request=Request(head="work", base="main", plan="fake", seed=7),
+        identity=Identity(head_sha="a" * 40, base_sha="b" * 40, merge_tree_sha="c" * 40),
+        policy=policy, facts=known, runs=runs, measurements=analysis.measurements,
+        comparisons=analysis.comparisons, gates=analysis.gates, verdict=score(runs, policy, known),
+        sandbox="none",
+    )  # fmt: skip
+
+
+def altered(record: Record, change: Any) -> bytes:
+    plain = json.loads(encode_json(record))
+    change(plain)
+    return json.dumps(plain).encode()
+
+
+def test_a_record_is_judged_again_to_the_same_byte(tmp_path: Path) -> None:
+    for candidate in (Behaviour(), Behaviour(dspark_tok_s=55.0), Behaviour(dspark_tok_s=40.0)):
+        first = record_of(run(candidate=candidate), run(candidate=candidate, seed=1))
+        records.write(first, tmp_path / "record.json")
+        again = records.read(tmp_path / "record.json")
+        assert encode_json(rescore(again)) == encode_json(first.verdict)
+
+
+def test_a_record_without_runs_is_judged_again_too() -> None:
+    record = record_of(facts=Facts(identical=True, set_aside=("harness/a.py",)))
+    assert rescore(record).outcome == "none"
+
+
+def test_a_changed_verdict_is_noticed(tmp_path: Path) -> None:
+    def promote(plain: Any) -> None:
+        plain["verdict"].update(outcome="improved", tier="XL", label="eval-dspark:XL")
+
+    path = tmp_path / "record.json"
+    path.write_bytes(altered(record_of(run()), promote))
+    with pytest.raises(BadRequest, match=r"says eval-dspark:XL .* but its runs give eval-dspark:none"):
+        rescore(records.read(path))
+
+
+def test_a_changed_gate_is_noticed(tmp_path: Path) -> None:
+    def pass_all(plain: Any) -> None:
+        plain["gates"][0]["observed"] = "everything"
+
+    path = tmp_path / "record.json"
+    path.write_bytes(altered(record_of(run()), pass_all))
+    with pytest.raises(BadRequest, match="are not those that its runs give"):
+        rescore(records.read(path))
+
+
+def test_changed_samples_change_the_verdict(tmp_path: Path) -> None:
+    def slower(plain: Any) -> None:
+        for sample in plain["runs"][0]["samples"]:
+            if sample["arm"] == "candidate":
+                sample["token_ids"][-1] += 1
+
+    path = tmp_path / "record.json"
+    path.write_bytes(altered(record_of(run()), slower))
+    with pytest.raises(BadRequest, match="was changed"):
+        rescore(records.read(path))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda plain: plain.update(schema_version=99), "has schema version 99, this evalbot reads 1"),
+        (lambda plain: plain.pop("verdict"), "missing required field `verdict`"),
+        (lambda plain: plain.update(extra=1), "unknown field `extra`"),
+        (lambda plain: plain["verdict"].update(outcome="great"), "Invalid enum value"),
+    ],
+)
+def test_a_malformed_record_is_refused_with_the_place_of_the_fault(
+    tmp_path: Path, change: Any, said: str
+) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes(altered(record_of(run()), change))
+    with pytest.raises(BadRequest, match=said):
+        records.read(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"schema_version": null}'])
+def test_what_is_no_record_is_refused_with_a_sentence(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes(content)
+    with pytest.raises(BadRequest, match=r"is not a record of an evaluation"):
+        records.read(path)
+
+
+def test_a_missing_record_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="cannot be read: No such file"):
+        records.read(tmp_path / "nothing.json")
+
+
+def test_a_record_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InfraError, match="No space left on device"):
+        records.write(record_of(run()), tmp_path / "record.json")
+    assert list(tmp_path.glob("*.json*")) == []
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_the_schema_describes_the_record() -> None:
+    schema = records.json_schema()
+    properties = schema["$defs"]["Record"]["properties"]
+    assert {"schema_version", "identity", "verdict", "gates", "runs"} <= set(properties)
+    assert msgspec.json.encode(schema)
