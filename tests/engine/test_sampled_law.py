@@ -16,7 +16,7 @@ from engine.runtime.model_runner import Output
 from tests.engine import tiny
 from tests.engine.parity import prompts
 
-TOKENS = 12_000
+TOKENS = 8_000
 P_BOUND = 1e-3
 
 
