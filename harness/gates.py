@@ -74,7 +74,7 @@ def ar_tokens(result: HarnessResult, policy: Policy) -> GateResult:
             return _not_run(
                 name, bar, f"AR differs from main at {where} and main's margin there was not measured"
             )
-        if known.margin_nats is None or known.margin_nats > policy.near_tie_nats:
+        if known.margin_nats is None or abs(known.margin_nats) > policy.near_tie_nats:
             return GateResult(
                 name=name, state="FAIL", observed="diverged", bar=bar, reason=_divergence(known, policy)
             )
@@ -169,7 +169,7 @@ def plausibility(result: HarnessResult, policy: Policy) -> list[GateResult]:
     bandwidth = check.check_bandwidth(result, "candidate", policy)
     clock = check.check_clock(result, "candidate", policy)
     counters = check.check_counters(result, "candidate")
-    prefill = check.check_prefill(result, "candidate")
+    prefill = check.check_prefill(result, "candidate", policy)
     output = check.check_output(result, "candidate", policy)
     return [
         _from(
@@ -251,7 +251,7 @@ def baseline(result: HarnessResult, policy: Policy) -> GateResult:
         check.check_losslessness(result, "baseline", policy.min_launches),
         check.check_repeatable(result, "baseline"),
         check.check_output(result, "baseline", policy),
-        check.check_prefill(result, "baseline"),
+        check.check_prefill(result, "baseline", policy),
         check.check_counters(result, "baseline"),
         check.check_clock(result, "baseline", policy),
         check.check_speculation(result, "baseline", policy),

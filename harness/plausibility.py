@@ -133,8 +133,12 @@ def check_counters(result: HarnessResult, arm: Arm) -> Finding | None:
     return Finding(f"{len(spoken)} generations agree", "reported = observed", None)
 
 
-def check_prefill(result: HarnessResult, arm: Arm) -> Finding | None:
-    """Every timed prompt must be computed in full, in the ids that were sent, at temperature 0."""
+def check_prefill(result: HarnessResult, arm: Arm, policy: Policy) -> Finding | None:
+    """Every timed prompt must be computed in full, in the ids that were sent, at temperature 0.
+
+    Two modes run each prompt twice in one process, so a cache that the worker does not own up to shows as
+    a second time to first token far below the first.
+    """
     samples = _of_arm(result, arm)
     if not samples:
         return None
@@ -156,6 +160,13 @@ def check_prefill(result: HarnessResult, arm: Arm) -> Finding | None:
             fault = f"{where}: the engine sampled at temperature {claim.temperature}, 0 was asked for"
         if fault is not None:
             return Finding("differs", "whole prompt, as sent", fault)
+    fresh, repeated = _first_tokens(samples)
+    if fresh > 0 and repeated < policy.min_repeat_ttft * fresh:
+        fault = (
+            f"prompts sent a second time were answered in {repeated / fresh:.2f} of the first time, less than "
+            f"{policy.min_repeat_ttft:.2f}: a prompt cache is at work, switch it off while measuring"
+        )
+        return Finding("cached", "whole prompt, as sent", fault)
     return Finding(f"{len(samples)} prompts computed in full", "whole prompt, as sent", None)
 
 
@@ -201,6 +212,16 @@ def check_repeatable(result: HarnessResult, arm: Arm) -> Finding | None:
             fault = f"{where}: AR token {at} differs between processes {first.launch} and {sample.launch}"
             return Finding("varies", "equal in every process", fault)
     return Finding(f"{len(outputs)} prompts", "equal in every process", None) if samples else None
+
+
+def _first_tokens(samples: Iterable[Sample]) -> tuple[float, float]:
+    """Seconds to first token of prompts that ran twice in one process: all first runs, all second ones."""
+    runs: dict[tuple[int, str], list[float]] = {}
+    for sample in samples:
+        if sample.bursts:
+            runs.setdefault((sample.launch, sample.prompt_id), []).append(sample.bursts[0].elapsed_s)
+    twice = [times for times in runs.values() if len(times) > 1]
+    return sum(times[0] for times in twice), sum(times[1] for times in twice)
 
 
 def _of_arm(result: HarnessResult, arm: Arm) -> list[Sample]:
