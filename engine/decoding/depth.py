@@ -49,7 +49,7 @@ class DepthPolicy:
         ).proposals
 
     def describe(self) -> str:
-        """The bands in words, such as ``5 proposals from 0 tokens, 4 from 3072``."""
+        """The bands in words, such as ``5 proposals from 0 tokens, 3 from 512``."""
         first, *rest = self.bands
         words = [f"{first.proposals} proposals from {first.min_context} tokens"]
         return ", ".join(words + [f"{band.proposals} from {band.min_context}" for band in rest])
