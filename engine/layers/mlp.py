@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from engine.layers.linear import Linear
+from engine.ops.swiglu import swiglu
 
 
 class MLP(nn.Module):
@@ -18,5 +19,5 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., hidden]; returns the same shape."""
-        y: Tensor = self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        y: Tensor = self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))
         return y

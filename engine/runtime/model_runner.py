@@ -11,13 +11,14 @@ from torch import Tensor
 from engine.config import CapacityError
 from engine.models.decoder import CausalLM
 from engine.ops import attention
+from engine.ops.linear import LEAST_ROWS
 from engine.runtime.kv_cache import KVCache
 
 PREFILL_CHUNK = 512
 """Rows per prefill pass: bounds activation memory, and is the same in every decoding mode."""
 
-PADDED_ROWS = 8
-"""On CUDA, decode and verify passes are padded to this many rows, so that both run the same kernels."""
+PADDED_ROWS = max(LEAST_ROWS.values())
+"""Most rows that a decode or verify pass is padded to: the cache needs that many positions to spare."""
 
 
 class Output(NamedTuple):
@@ -72,7 +73,8 @@ class ModelRunner:
         Row for row the same bits as n calls with one token each, for n up to 8.
         """
         start, rows = self.length, len(ids)
-        padded = max(rows, PADDED_ROWS) if self.model.device.type == "cuda" else rows
+        # Padding rows come last: no real row sees them, and the next pass overwrites their keys.
+        padded = max(rows, LEAST_ROWS[self.model.device.type])
         self.cache.require(start + padded)
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -1,12 +1,12 @@
 """Linear projection without bias: y = x W^T.
 
 Losslessness rests on this op. The verify pass over N rows must give, row for row, the bits of the
-one-row decode step:
+one-row decode step, so a decode or verify pass is padded to at least ``LEAST_ROWS`` of its device:
 
-- CPU float32: a weight packed by :func:`pack` is multiplied by oneDNN with one reduction order for
-  1 to 8 rows.
-- CUDA: the runner pads every decode and verify pass to the same number of rows
-  (``runtime.model_runner``), so both launch the same cuBLAS kernels on the same shapes.
+- CPU float32: a weight packed by :func:`pack` is multiplied by oneDNN, which sums in one order for
+  4 to 8 rows, and takes no longer for 4 than for 1.
+- CUDA: 8 rows for every pass, so that decode and verify launch the same cuBLAS kernels on the same
+  shapes. Decoding waits for the weights, not for the rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from torch import Tensor
 
 from engine.ops.linear import onednn, reference
 
-__all__ = ["linear", "pack"]
+__all__ = ["LEAST_ROWS", "linear", "pack"]
+
+LEAST_ROWS = {"cpu": onednn.LEAST_ROWS, "cuda": 8}
+"""By device type: rows to pad a decode or verify pass to."""
 
 
 def pack(weight: Tensor) -> Tensor | None:

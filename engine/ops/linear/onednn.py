@@ -1,8 +1,9 @@
 """oneDNN's packed float32 matmul for CPU inference.
 
 The weight is reordered once into oneDNN's blocked layout. With it, a call over a few rows reads the
-weight once at memory speed, and each row's sum runs in the same order whatever the number of rows
-(1 to ``INVARIANT_ROWS``), which ``F.linear`` does not do: it switches from a GEMV to a GEMM.
+weight once at memory speed, and each row's sum runs in the same order for any number of rows from
+``LEAST_ROWS`` to ``MOST_ROWS``. A single row is another kernel: it splits a long sum (from 1,536 terms
+on) in another order, and is no faster.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-INVARIANT_ROWS = 8
-"""Largest row count up to which every row has the bits of a one-row call."""
+LEAST_ROWS = 4
+MOST_ROWS = 8
+"""Row counts between which a row's bits do not depend on the count. Four are as fast as two."""
 
 _LAYOUT_ROWS = 4
 """Row count the blocked layout is chosen for: between one decode row and a full verify block."""
