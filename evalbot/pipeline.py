@@ -88,6 +88,7 @@ class _Evaluation:
             raise TouchesPinned(sentences.touches_pinned(self.facts.set_aside))
         with self.stage("plan", "models and cases"):
             plan, models = self.prepare(config, pinned.baseline)
+        self.notes.append(UNSANDBOXED)
         with self.stage("build", "main"):
             baseline = build(pinned.baseline, config.engine, self.sandbox, git.object_format)
         with self.stage("build", "the merged change"):
@@ -197,7 +198,7 @@ class _Evaluation:
             gates=analysis.gates,
             verdict=score(runs, self.policy, self.facts),
             sandbox=self.sandbox.kind,
-            notes=(*self.notes, *((UNSANDBOXED,) if runs else ())),
+            notes=tuple(self.notes),
             timings=self.timings,
         )
 

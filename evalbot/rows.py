@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from evalbot import sentences
 from evalbot.types import Record
 from harness import compare
-from harness.schema import Arm, Case, Comparison, Measurement
+from harness.schema import Arm, Case, Comparison, GateResult, Interval, Measurement
 
 ABSENT = "not measured"
 
@@ -36,10 +36,10 @@ def summary(record: Record) -> list[tuple[str, str]]:
     ]
     if record.runs:
         seeds = ", ".join(str(run.seed) for run in record.runs)
-        found += [
-            ("measured", f"{len(record.runs)} time{'s' if len(record.runs) > 1 else ''}, seed {seeds}"),
-            ("sandbox", "none: the change ran unsandboxed" if record.sandbox == "none" else record.sandbox),
-        ]
+        found.append(
+            ("measured", f"{len(record.runs)} time{'s' if len(record.runs) > 1 else ''}, seed {seeds}")
+        )
+        found += _moved_by(record)
     return found
 
 
@@ -53,19 +53,22 @@ def axes(record: Record) -> list[Row]:
     for guard in run.plan.cases:
         if guard.role == "guard":
             for kind in _guard_kinds(guard):
-                title = f"{sentences.KINDS[kind]}, guard {guard.name}"
+                title = f"guard {guard.name}: {sentences.KINDS[kind]}, {compare.UNITS[kind]}"
                 rows.append(_compared(record, compare.axis(guard.name, kind), title))
     rows.append(_valued(record, "accuracy:ppl", "perplexity"))
     return rows
 
 
 def gate_rows(record: Record) -> list[tuple[str, str, str, str]]:
-    """Name, state, what was seen, bar. A gate that did not run says why instead of what was seen."""
+    """Name, state, what was seen, bar. Where nothing was seen, why not."""
     states = {"PASS": "pass", "FAIL": "FAIL", "NOT_RUN": "not run"}
-    return [
-        (gate.name, states[gate.state], gate.reason if gate.state == "NOT_RUN" else gate.observed, gate.bar)
-        for gate in record.gates
-    ]
+    return [(gate.name, states[gate.state], _seen(gate), gate.bar) for gate in record.gates]
+
+
+def _seen(gate: GateResult) -> str:
+    if not gate.observed:
+        return gate.reason
+    return f"undecided: {gate.observed}" if gate.state == "NOT_RUN" else gate.observed
 
 
 def reproduce(record: Record) -> str:
@@ -83,25 +86,33 @@ def reproduce(record: Record) -> str:
 
 
 def value(measured: Measurement | None) -> str:
-    """``112.40 tok/s [111.90, 113.00] n=16``."""
+    """``112.4 [111.9, 113.0] n=16``; the unit stands in the row's title."""
     if measured is None:
         return ABSENT
-    unit = f" {measured.unit}" if measured.unit else ""
-    bounds = f" [{measured.interval.low:.2f}, {measured.interval.high:.2f}]" if measured.interval else ""
-    return f"{measured.value:.2f}{unit}{bounds} n={measured.n}"
+    bounds = measured.interval
+    spread = f" [{sentences.number(bounds.low)}, {sentences.number(bounds.high)}]" if bounds else ""
+    return f"{sentences.number(measured.value)}{spread} n={measured.n}"
 
 
 def against(found: Comparison | None) -> str:
-    """``+10.08% [+9.20%, +11.00%] 8 pairs``; for counts, which are pooled, the percentage alone."""
+    """``+10.08% [+9.20%, +11.00%] n=8``, n being pairs; for pooled counts the percentage alone."""
     if found is None:
         return ""
     text = sentences.percent(100 * (found.ratio - 1))
-    if found.interval is not None:
-        low, high = (
-            sentences.percent(100 * (bound - 1)) for bound in (found.interval.low, found.interval.high)
-        )
-        text += f" [{low}, {high}]"
-    return f"{text} {found.pairs} pairs" if found.pairs else text
+    if found.interval is None:
+        return text
+    bounds = Interval(low=100 * (found.interval.low - 1), high=100 * (found.interval.high - 1))
+    return f"{text} {sentences.interval(bounds)} n={found.pairs}"
+
+
+def _moved_by(record: Record) -> list[tuple[str, str]]:
+    """What moved the scored rate, where it moved beyond its interval: acceptance or the cost of a round."""
+    run = record.runs[-1]
+    headline = compare.headline(record.comparisons, run)
+    if headline is None or headline.interval is None or headline.interval.low <= 1 <= headline.interval.high:
+        return []
+    found = compare.decompose(run, headline.name.partition(":")[0])
+    return [("moved by", sentences.moved_by(found))] if found else []
 
 
 def _scored_at(record: Record) -> str:
@@ -122,12 +133,12 @@ def _scored(record: Record, case: Case) -> list[Row]:
         return _compared(record, compare.axis(case.name, kind), title)
 
     rows = [
-        axis("dspark", "DSpark decode"),
-        axis("ar", "AR decode (floor)"),
+        axis("dspark", "DSpark decode, tok/s"),
+        axis("ar", "AR decode, tok/s"),
         _dspark_vs_ar(record, case),
         axis("tau", _tau_title(record)),
-        axis("accepted", "accepted drafts per round"),
-        axis("round", "time per DSpark round"),
+        axis("accepted", "accepted drafts/round"),
+        axis("round", "time per round, ms"),
     ]
     return rows + [axis(f"tau:{domain}", f"tau, {domain}") for domain in case.domains]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from decimal import ROUND_FLOOR, Decimal
 
 from evalbot.types import Outcome, Tier
+from harness.compare import Decomposition
 from harness.schema import Comparison, GateResult, Interval
 
 KINDS = {
@@ -44,6 +45,12 @@ def percent(value: float, signed: bool = True) -> str:
     return f"{rounded:{'+' if signed else ''}}%"
 
 
+def number(value: float) -> str:
+    """Four significant digits, more before the point: ``2.909``, ``49.96``, ``112.4``, ``1538``."""
+    decimals = next((3 - power for power in (0, 1, 2) if abs(value) < 10 ** (power + 1)), 0)
+    return f"{value:.{decimals}f}"
+
+
 def interval(bounds: Interval) -> str:
     return f"[{percent(bounds.low)}, {percent(bounds.high)}]"
 
@@ -52,8 +59,8 @@ def compared(axis: Comparison, gain_pct: float, interval_pct: Interval | None) -
     """``DSpark decode (chat) 55.00 tok/s against main's 50.00 tok/s: +10.00% [+9.20%, +10.90%], 8 pairs``."""
     spread = f" {interval(interval_pct)}" if interval_pct else ""
     return (
-        f"{axis_title(axis.name)} {axis.candidate:.2f} {axis.unit} against main's "
-        f"{axis.baseline:.2f} {axis.unit}: {percent(gain_pct)}{spread}, {axis.pairs} pairs"
+        f"{axis_title(axis.name)} {number(axis.candidate)} {axis.unit} against main's "
+        f"{number(axis.baseline)} {axis.unit}: {percent(gain_pct)}{spread}, {axis.pairs} pairs"
     )
 
 
@@ -155,6 +162,14 @@ def unmeasured(axes: Iterable[str], fault: GateResult | None = None) -> str:
     missing = listing(axis_title(axis) for axis in axes) or "any axis"
     why = f" {fault.name} failed: {fault.reason}" if fault else ""
     return f"The run lacks {missing} on at least one arm, and an incomplete run judges nobody.{why}"
+
+
+def moved_by(found: Decomposition) -> str:
+    """``tau x0.998, time per round x0.908: mostly step cost``."""
+    return (
+        f"tau x{found.tau_ratio:.3f} ({found.rounds[1]} rounds against {found.rounds[0]}), "
+        f"time per round x{found.round_ratio:.3f}: mostly {found.attributed_to}"
+    )
 
 
 def listing(paths: Iterable[str]) -> str:

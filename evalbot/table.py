@@ -20,19 +20,21 @@ _COLOURS: dict[Outcome, str] = {
     "error": "bold magenta",
     "build-failed": "bold red",
 }
+WIDE = 120
+"""Columns from which a value, its interval and n stand on one line."""
 _STATES = {"pass": "green", "FAIL": "bold red", "not run": "yellow"}
 
 
 def show(record: Record, console: Console, path: Path | None = None) -> None:
     """Print the verdict of ``record``; ``path`` is where the record lies."""
-    console.print(Group(*_parts(record, path)))
+    console.print(Group(*_parts(record, path, console.width)))
 
 
-def _parts(record: Record, path: Path | None) -> list[RenderableType]:
+def _parts(record: Record, path: Path | None, width: int) -> list[RenderableType]:
     parts: list[RenderableType] = [_summary(record)]
     axes = rows.axes(record)
     if axes:
-        parts += [Text(), _axes(axes)]
+        parts += [Text(), _axes(axes, narrow=width < WIDE)]
     if record.gates:
         parts += [Text(), _gates(record)]
     verdict = record.verdict
@@ -56,13 +58,15 @@ def _summary(record: Record) -> Table:
     return table
 
 
-def _axes(axes: list[rows.Row]) -> Table:
+def _axes(axes: list[rows.Row], narrow: bool) -> Table:
+    """Where a value and its interval do not fit on one line, the interval goes below the value."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for title, ratio in (("axis", 5), ("main", 5), ("this change", 5), ("against main", 5)):
-        table.add_column(title, ratio=ratio, overflow="fold")
+    for title in ("axis", "main", "this change", "against main"):
+        table.add_column(title)
     for row in axes:
         style = "dim" if rows.ABSENT in (row.main, row.change) else ""
-        table.add_row(row.title, row.main, row.change, row.against, style=style)
+        cells = (row.main, row.change, row.against)
+        table.add_row(row.title, *(Text(c.replace(" [", "\n[") if narrow else c) for c in cells), style=style)
     return table
 
 
