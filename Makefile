@@ -45,7 +45,7 @@ check: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 format: setup
 	@$(BIN)/ruff check --fix-only --quiet .
