@@ -163,7 +163,7 @@ def check_prefill(result: HarnessResult, arm: Arm, policy: Policy) -> Finding | 
     fresh, repeated = _first_tokens(samples)
     if fresh > 0 and repeated < policy.min_repeat_ttft * fresh:
         fault = (
-            f"prompts sent a second time were answered in {repeated / fresh:.2f} of the first time, less than "
+            f"prompts sent a second time were answered in {repeated / fresh:.2f} of the first time, below "
             f"{policy.min_repeat_ttft:.2f}: a prompt cache is at work, switch it off while measuring"
         )
         return Finding("cached", "whole prompt, as sent", fault)

@@ -1,0 +1,73 @@
+"""Closed forms against values worked out elsewhere."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats as reference
+
+from harness import stats
+
+
+def test_below_ten_values_the_estimate_is_the_ordinary_t_interval() -> None:
+    values = [0.01, 0.03, -0.02, 0.05]
+    estimate = stats.trimmed(values)
+    expected = reference.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    interval = estimate.interval(0.95)
+    assert interval is not None
+    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
+
+
+def test_trimmed_mean_and_standard_error_agree_with_yuens_one_sample_form() -> None:
+    values = [*range(1, 19), 100.0, -50.0]
+    estimate = stats.trimmed(values)
+    winsorised = np.asarray(reference.mstats.winsorize(np.array(values), limits=(0.1, 0.1)))
+    h = 16
+    assert estimate.mean == pytest.approx(reference.trim_mean(values, 0.1))
+    assert estimate.se == pytest.approx(math.sqrt(19 * winsorised.var(ddof=1) / (h * (h - 1))))
+    assert estimate.df == h - 1
+
+
+def test_one_wild_pair_does_not_move_a_trimmed_estimate() -> None:
+    calm = [0.01 + 0.001 * (i % 3) for i in range(20)]
+    wild = [*calm[:-1], 5.0]
+    assert stats.trimmed(wild).mean == pytest.approx(stats.trimmed(calm).mean, abs=5e-4)
+
+
+def test_one_value_has_no_interval() -> None:
+    assert stats.trimmed([0.1]).interval(0.95) is None
+
+
+def test_the_interval_of_equal_values_is_a_point() -> None:
+    interval = stats.trimmed([0.02] * 4).interval(0.95)
+    assert interval is not None
+    assert interval.low == interval.high == pytest.approx(0.02)
+
+
+def test_borrowed_spread_is_the_pooled_variance_around_each_groups_own_mean() -> None:
+    estimate = stats.borrowing([1.0, 3.0], [[1.0, 3.0], [10.0, 10.0, 16.0]])
+    assert estimate.df == 3
+    assert estimate.se == pytest.approx(math.sqrt((2.0 + 24.0) / 3 / 2))
+
+
+@pytest.mark.parametrize(
+    ("effects", "p"), [([1.0, 2.0, 3.0], 0.25), ([1.0], 1.0), ([1.0, -1.0], 1.0), ([3.0] * 6, 2 / 64)]
+)
+def test_sign_flip_probability_is_exact(effects: list[float], p: float) -> None:
+    assert stats.sign_flip_p(effects) == pytest.approx(p)
+
+
+def test_sign_flip_of_nothing_is_not_measured() -> None:
+    assert stats.sign_flip_p([]) is None
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(7)
+    covered = 0
+    for _ in range(2000):
+        interval = stats.trimmed(rng.normal(0.03, 0.01, 12)).interval(0.95)
+        assert interval is not None
+        covered += interval.low <= 0.03 <= interval.high
+    assert 0.93 <= covered / 2000 <= 0.97
