@@ -38,8 +38,9 @@ def deciding(runs: tuple[HarnessResult, ...], policy: Policy) -> Analysis:
 
 def needs_confirmation(run: HarnessResult, policy: Policy, facts: Facts) -> bool:
     """Whether a second, fresh measurement is due: a gate failed and nothing else explains it."""
-    explained = facts.identical or _fault(run, policy) is not None or missing(run, policy)
-    return not explained and bool(_candidate_failures(run, policy))
+    seen = analyse(run, policy)
+    explained = facts.identical or _fault(run, seen) is not None or missing(run, seen)
+    return not explained and bool(_failed(run, seen))
 
 
 def score(runs: tuple[HarnessResult, ...], policy: Policy, facts: Facts) -> Verdict:
@@ -52,26 +53,29 @@ def score(runs: tuple[HarnessResult, ...], policy: Policy, facts: Facts) -> Verd
         return judge.say("none", sentences.set_aside_only(facts.set_aside))
     if not runs:
         return judge.say("error", sentences.unmeasured(()))
-    for run in runs:
-        fault = _fault(run, policy)
+    seen = [(run, analyse(run, policy)) for run in runs]
+    for run, analysis in seen:
+        fault = _fault(run, analysis)
         if fault is not None:
             return judge.say(fault.outcome, fault.reason, axis=fault.axis)
-    headline = compare.headline(deciding(runs, policy).comparisons, runs[-1])
-    absent = tuple(dict.fromkeys(axis for run in runs for axis in missing(run, policy)))
-    failed = _candidate_failures(runs[0], policy)
+    absent = tuple(dict.fromkeys(axis for run, analysis in seen for axis in missing(run, analysis)))
+    failed = [_failed(run, analysis) for run, analysis in seen]
+    last, analysis = seen[-1]
+    headline = compare.headline(analysis.comparisons, last)
     if absent or headline is None:
-        return judge.say("error", sentences.unmeasured(absent, failed[0] if failed else None))
+        return judge.say("error", sentences.unmeasured(absent, failed[0][0] if failed[0] else None))
     if facts.identical:
         return judge.identical(headline)
-    return judge.failed(failed, runs) if failed else judge.speed(headline, runs[-1])
+    return judge.failed(failed) if failed[0] else judge.speed(headline, last, analysis)
 
 
-def missing(run: HarnessResult, policy: Policy) -> tuple[str, ...]:
+def missing(run: HarnessResult, seen: Analysis) -> tuple[str, ...]:
     """Axes that the plan asks for and that lack a value on either arm. An incomplete run judges nobody."""
-    measured = compare.measurements(run, policy)
     wanted = [compare.axis(case.name, kind) for case in run.plan.cases for kind in _kinds(case)]
     absent = [
-        axis for axis in wanted if any(compare.value_of(measured, axis, arm) is None for arm in compare.ARMS)
+        axis
+        for axis in wanted
+        if any(compare.value_of(seen.measurements, axis, arm) is None for arm in compare.ARMS)
     ]
     if run.plan.accuracy is not None and len(run.accuracy) < run.plan.accuracy.windows:
         absent.append("accuracy")
@@ -92,7 +96,7 @@ class _Fault:
     axis: str | None = None
 
 
-def _fault(run: HarnessResult, policy: Policy) -> _Fault | None:
+def _fault(run: HarnessResult, seen: Analysis) -> _Fault | None:
     if run.error is not None:
         return _Fault("error", sentences.stopped(run.error))
     ours = _failures(run, "baseline")
@@ -103,7 +107,7 @@ def _fault(run: HarnessResult, policy: Policy) -> _Fault | None:
         return _Fault(
             "build-failed", sentences.launch_failed(theirs[-1].stage, theirs[-1].detail, len(theirs))
         )
-    for gate in gates.judge(run, policy):
+    for gate in seen.gates:
         if gate.state == "FAIL" and gate.name in gates.UNSCORABLE:
             return _Fault("error", sentences.unscorable(gate), gate.name)
     return None
@@ -113,17 +117,16 @@ def _failures(run: HarnessResult, arm: Arm) -> list[LaunchFailure]:
     return [launch.failure for launch in run.launches if launch.arm == arm and launch.failure is not None]
 
 
-def _candidate_failures(run: HarnessResult, policy: Policy) -> tuple[GateResult, ...]:
+def _failed(run: HarnessResult, seen: Analysis) -> tuple[GateResult, ...]:
     """Failed gates, the worst first: wrong output before slow, and among ratios the smallest."""
-    comparisons = compare.comparisons(run, policy)
 
     def ratio(gate: GateResult) -> float:
         axis = gate_axis(gate.name, run)
-        found = compare.find(comparisons, axis) if axis else None
+        found = compare.find(seen.comparisons, axis) if axis else None
         return found.ratio if found else 0.0
 
     # The sort is stable: gates that hold no ratio keep the order in which they are judged.
-    return tuple(sorted((g for g in gates.judge(run, policy) if g.state == "FAIL"), key=ratio))
+    return tuple(sorted((gate for gate in seen.gates if gate.state == "FAIL"), key=ratio))
 
 
 def gate_axis(gate: str, run: HarnessResult) -> str | None:
@@ -173,22 +176,23 @@ class _Judge:
         said = sentences.compared(headline, gain, bounds) if headline and gain is not None else None
         return self.say("none", sentences.identical(said), compared=headline)
 
-    def failed(self, first: tuple[GateResult, ...], runs: tuple[HarnessResult, ...]) -> Verdict:
+    def failed(self, failures: list[tuple[GateResult, ...]]) -> Verdict:
         """A gate failed in the first run: only a second failure of the same gate rejects."""
-        if len(runs) < 2:
+        first = failures[0]
+        if len(failures) < 2:
             return self.say("inconclusive", sentences.unconfirmed(first, fresh=False), axis=first[0].name)
         names = {gate.name for gate in first}
-        again = [gate for gate in _candidate_failures(runs[1], self.policy) if gate.name in names]
+        again = [gate for gate in failures[1] if gate.name in names]
         if not again:
             return self.say("inconclusive", sentences.unconfirmed(first, fresh=True), axis=first[0].name)
         return self.say("reject", sentences.rejected(again[0], len(again) - 1), axis=again[0].name)
 
-    def speed(self, headline: Comparison, run: HarnessResult) -> Verdict:
+    def speed(self, headline: Comparison, run: HarnessResult, seen: Analysis) -> Verdict:
         """No gate failed: how large is the effect, and is it proven?"""
         gain, bounds, smallest = _percentages(headline)
         assert gain is not None
         said = sentences.compared(headline, gain, bounds)
-        undecided = tuple(gate for gate in gates.judge(run, self.policy) if gate.state == "NOT_RUN")
+        undecided = tuple(gate for gate in seen.gates if gate.state == "NOT_RUN")
         if undecided or bounds is None:
             reason = sentences.unproven(said, undecided, smallest)
             return self.say("inconclusive", reason, axis=headline.name, compared=headline)

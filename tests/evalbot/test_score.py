@@ -133,7 +133,7 @@ def test_a_failed_build_is_build_failed() -> None:
 def test_a_run_with_any_metric_missing_never_rejects(arm: str, case: str, mode: str) -> None:
     slow = run(candidate=replace(SLOW, wrong_token_at=3))
     partial = without(slow, case, mode, arm)
-    assert missing(partial, POLICY)
+    assert missing(partial, analyse(partial, POLICY))
     assert score((partial, partial), POLICY, FACTS).outcome == "error"
     assert score((slow, partial), POLICY, FACTS).outcome == "error"
 
