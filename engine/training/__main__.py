@@ -44,7 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     collect.add_argument("texts", type=Path)
     collect.set_defaults(run=_collect)
     train = commands.add_parser("train", help="generate continuations, train, write a checkpoint")
-    train.add_argument("--target", default="smollm2-135m", help="an embedded model's name or a model directory")
+    train.add_argument(
+        "--target", default="smollm2-135m", help="an embedded model's name or a model directory"
+    )
     train.add_argument("--recipe", default="smollm2-135m", choices=sorted(RECIPES))
     train.add_argument("--texts", type=Path, required=True)
     train.add_argument("--out", type=Path, required=True)
@@ -105,7 +107,9 @@ def _train(options: argparse.Namespace) -> None:
         written = dataset.write_documents(
             model, tokenizer, recipe.documents, recipe.document_tokens, recipe.document_batch, rng
         )
-        log(f"{len(written)} documents written by the target, {sum(len(text.ids) for text in written)} tokens")
+        log(
+            f"{len(written)} documents written by the target, {sum(len(text.ids) for text in written)} tokens"
+        )
         texts += written
     rng.shuffle(texts)
     train_texts, held_texts = _split(texts)

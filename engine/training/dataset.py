@@ -147,12 +147,16 @@ def build_bucket(
     width = len(taps) * model.config.hidden_size
     total = ids.shape[1]
     features = torch.empty(len(ids), total, width, dtype=torch.uint8, device=device)
-    hidden = torch.empty(len(ids), total - hidden_from, model.config.hidden_size, dtype=model.dtype, device=device)
+    hidden = torch.empty(
+        len(ids), total - hidden_from, model.config.hidden_size, dtype=model.dtype, device=device
+    )
     step = max(1, feature_batch_tokens // total)
     for start in range(0, len(ids), step):
         part = slice(start, start + step)
         wide, hidden[part] = teacher.features(model, ids[part], taps, hidden_from, scales)
         features[part] = wide.clamp(-_CACHE_LIMIT, _CACHE_LIMIT).to(_CACHE_DTYPE).view(torch.uint8)
     anchors = int((valid_end - length).sum())
-    report(f"bucket {length}{' raw' if plan.raw else ''}: {len(ids)} of {plan.sequences} kept, {anchors} anchors")
+    report(
+        f"bucket {length}{' raw' if plan.raw else ''}: {len(ids)} of {plan.sequences} kept, {anchors} anchors"
+    )
     return Bucket(plan, ids, features, hidden, hidden_from, valid_end)

@@ -34,7 +34,10 @@ class Acceptance:
 
     def merge(self, other: Acceptance) -> None:
         self.survived = [
-            a + b for a, b in zip(self.survived or [0] * self.depth, other.survived or [0] * self.depth, strict=True)
+            a + b
+            for a, b in zip(
+                self.survived or [0] * self.depth, other.survived or [0] * self.depth, strict=True
+            )
         ]
         self.rounds += other.rounds
         self.committed += other.committed
@@ -73,7 +76,9 @@ def held_out(
     pooled = {depth: Acceptance(depth) for depth in depths}
     positions = torch.arange(first, total, device=bucket.ids.device)
     for start in range(0, len(bucket.ids), rows_per_pass):
-        rows = bucket.rows(torch.arange(start, min(start + rows_per_pass, len(bucket.ids)), device=bucket.ids.device))
+        rows = bucket.rows(
+            torch.arange(start, min(start + rows_per_pass, len(bucket.ids)), device=bucket.ids.device)
+        )
         accepted = accepted_lengths(draft, head, rows, positions.expand(len(rows.ids), -1))
         for counts, end in zip(accepted.tolist(), rows.valid_end.tolist(), strict=True):
             for depth in depths:

