@@ -20,6 +20,10 @@ from engine.training.prompts import ChatTokenizer, PromptBuilder, Text, document
 NATURAL_ANCHORS = 128
 """Prompt positions before the continuation that may serve as anchors as well."""
 
+LOOP_RATIO = 0.5
+"""Distinct 4-gram ratio below which a continuation counts as a loop."""
+
+_LEAST_CONTINUATION = 16
 _CACHE_DTYPE = torch.float8_e4m3fn
 _CACHE_LIMIT = 448.0
 
@@ -109,19 +113,32 @@ def write_documents(
     return texts
 
 
-def build_bucket(
+@dataclass(frozen=True)
+class Sequences:
+    """Prompts with their continuations, before any feature is computed: what a resumed run reads back.
+
+    ids [N, T]; valid_end [N], the position after the last token worth learning.
+    """
+
+    plan: BucketPlan
+    ids: Tensor
+    valid_end: Tensor
+
+
+def generate(
     model: CausalLM,
     builder: PromptBuilder,
     plan: BucketPlan,
-    taps: Sequence[int],
-    scales: Tensor,
     *,
-    loops_kept: float = 0.25,
+    loops_kept: float,
     rng: random.Random,
-    feature_batch_tokens: int = 65_536,
     report: Callable[[str], None] = lambda line: None,
-) -> Bucket:
-    """Generates one bucket. Of continuations that loop (ratio below 0.5), ``loops_kept`` stay."""
+) -> Sequences:
+    """Greedy continuations for one bucket.
+
+    Answers under 16 tokens are dropped; of those that loop (distinct 4-gram ratio below 0.5) the share
+    ``loops_kept`` stays.
+    """
     device, length = model.device, plan.prompt_tokens
     kept: list[Tensor] = []
     ends: list[Tensor] = []
@@ -132,31 +149,40 @@ def build_bucket(
         written = teacher.continuations(model, prompts, plan.new_tokens)
         end = valid_ends(length, written, model.config.eos_ids)
         keep = [
-            stop - length >= 16
-            and (distinct_4gram_ratio(row[: stop - length]) >= 0.5 or rng.random() < loops_kept)
+            stop - length >= _LEAST_CONTINUATION
+            and (distinct_4gram_ratio(row[: stop - length]) >= LOOP_RATIO or rng.random() < loops_kept)
             for row, stop in zip(written.tolist(), end.tolist(), strict=True)
         ]
         mask = torch.tensor(keep, device=device)
         kept.append(torch.cat([prompts, written], dim=1)[mask])
         ends.append(end[mask])
-    ids, valid_end = torch.cat(kept), torch.cat(ends)
+    found = Sequences(plan, torch.cat(kept), torch.cat(ends))
+    anchors = int((found.valid_end - length).sum())
+    name = f"{length}{' raw' if plan.raw else ''}"
+    report(f"bucket {name}: {len(found.ids)} of {plan.sequences} kept, {anchors} anchors")
+    return found
+
+
+def cache_features(
+    model: CausalLM,
+    sequences: Sequences,
+    taps: Sequence[int],
+    scales: Tensor,
+    batch_tokens: int = 65_536,
+) -> Bucket:
+    """Runs the target once over every sequence and keeps what the draft reads of it."""
+    plan, ids = sequences.plan, sequences.ids
+    count, total = ids.shape
+    hidden_from = max(0, plan.prompt_tokens - NATURAL_ANCHORS)
+    size = model.config.hidden_size
     if ids.is_cuda:
         # The decode caches are gone; without this their segments would crowd out the features.
         torch.cuda.empty_cache()
-    hidden_from = max(0, length - NATURAL_ANCHORS)
-    width = len(taps) * model.config.hidden_size
-    total = ids.shape[1]
-    features = torch.empty(len(ids), total, width, dtype=torch.uint8, device=device)
-    hidden = torch.empty(
-        len(ids), total - hidden_from, model.config.hidden_size, dtype=model.dtype, device=device
-    )
-    step = max(1, feature_batch_tokens // total)
-    for start in range(0, len(ids), step):
+    features = torch.empty(count, total, len(taps) * size, dtype=torch.uint8, device=ids.device)
+    hidden = torch.empty(count, total - hidden_from, size, dtype=model.dtype, device=ids.device)
+    step = max(1, batch_tokens // total)
+    for start in range(0, count, step):
         part = slice(start, start + step)
         wide, hidden[part] = teacher.features(model, ids[part], taps, hidden_from, scales)
         features[part] = wide.clamp(-_CACHE_LIMIT, _CACHE_LIMIT).to(_CACHE_DTYPE).view(torch.uint8)
-    anchors = int((valid_end - length).sum())
-    report(
-        f"bucket {length}{' raw' if plan.raw else ''}: {len(ids)} of {plan.sequences} kept, {anchors} anchors"
-    )
-    return Bucket(plan, ids, features, hidden, hidden_from, valid_end)
+    return Bucket(plan, ids, features, hidden, hidden_from, sequences.valid_end)

@@ -34,7 +34,7 @@ def slot_weights(valid: Tensor, decay: float = DECAY) -> Tensor:
     return valid * torch.exp(-slots / decay)
 
 
-def _rows(
+def rows_statistics(
     teacher: Tensor, student: Tensor, scale: Tensor, kl_share: Tensor, ce_share: Tensor
 ) -> tuple[Tensor, ...]:
     """Statistics and the gradient of a chunk. teacher, student: logits [R, V]; scale: [R]."""
@@ -102,7 +102,7 @@ def head_loss(
     *,
     shares: tuple[float, float] = (0.5, 0.5),
     chunk: int = 3584,
-    kernel: Callable[..., tuple[Tensor, ...]] = _rows,
+    kernel: Callable[..., tuple[Tensor, ...]] = rows_statistics,
 ) -> tuple[Tensor, RowStats]:
     """Weighted mean of the mixed divergence.
 
@@ -118,4 +118,4 @@ def head_loss(
 
 def compiled_rows() -> Callable[..., tuple[Tensor, ...]]:
     """The chunk kernel fused by ``torch.compile``: one read of the logits instead of eight."""
-    return torch.compile(_rows, dynamic=False)
+    return torch.compile(rows_statistics, dynamic=False)

@@ -80,7 +80,7 @@ _DOCUMENT_FORMS: dict[str, tuple[str, ...]] = {
         "Write a popular history article about {topic}.",
     ),
     "chat": (
-        "Write a long conversation between two people about {topic}. Begin each turn with the speaker's name.",
+        "Write a long conversation of two people about {topic}. Begin each turn with the speaker's name.",
         "Write an e-mail exchange between three colleagues about {topic}.",
         "Write a forum thread in which several people discuss {topic}.",
         "Write an interview with an expert on {topic}, with questions and long answers.",

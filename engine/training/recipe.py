@@ -79,8 +79,8 @@ TINY = Recipe(
     documents=0,
     document_tokens=0,
     document_batch=1,
-    buckets=(BucketPlan(48, 24, 24, 1.0, 8, raw=True),),
-    held_out=(BucketPlan(40, 8, 24, 1.0, 8, raw=True),),
+    buckets=(BucketPlan(40, 12, 16, 1.0, 6, raw=True),),
+    held_out=(BucketPlan(32, 4, 16, 1.0, 4, raw=True),),
 )
 
 RECIPES = {"smollm2-135m": SMOLLM2, "tiny": TINY}

@@ -1,7 +1,8 @@
 """Acceptance of a finished draft on given prompts, as the tables of its README show it.
 
-Greedy continuations of the target, one prompt at a time; a continuation that loops (distinct 4-gram ratio
-below 0.5) is counted apart, because loops are easy to predict and would flatter the draft.
+Greedy continuations of the target, one prompt at a time, admitted as scored runs admit them: a continuation
+that loops (distinct 4-gram ratio below 0.5) or ends before three quarters of its budget is counted apart.
+Loops are easy to predict and would flatter the draft; a handful of tokens says little.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from engine.models import draft_checkpoint
 from engine.models.decoder import CausalLM
 from engine.tokenizer import Tokenizer
 from engine.training import teacher
-from engine.training.dataset import Bucket, BucketPlan, distinct_4gram_ratio, valid_ends
+from engine.training.dataset import LOOP_RATIO, Bucket, BucketPlan, distinct_4gram_ratio, valid_ends
 from engine.training.evaluate import Acceptance, held_out
 
-LOOP_RATIO = 0.5
+LEAST_CONTINUATION = 0.75
 
 
 def evaluate_prompts(
@@ -32,13 +33,13 @@ def evaluate_prompts(
     """prompts: ``{"domain": str, "context": int, "ids": [int, ...]}`` each.
 
     Returns groups keyed by "domain@context" and "pooled", each with prompts, rounds, tau per verify depth
-    and prefix survival per position; and the number of prompts left out as loops.
+    and prefix survival per position; and the number of prompts not admitted.
     """
     draft = draft_checkpoint.load(checkpoint, model, tokenizer_sha256=tokenizer.sha256)
     depths = range(1, draft.config.block_size + 1)
     groups: dict[str, dict[int, Acceptance]] = {}
     counts: dict[str, int] = {}
-    loops: dict[str, int] = {}
+    left_out: dict[str, int] = {}
     ones = torch.ones(len(draft.config.target_layer_ids), device=model.device)
     for prompt in prompts:
         ids = torch.tensor([prompt["ids"]], device=model.device)
@@ -46,8 +47,9 @@ def evaluate_prompts(
         end = valid_ends(ids.shape[1], written, model.config.eos_ids)
         length = int(end) - ids.shape[1]
         key = f"{prompt['domain']}@{prompt['context']}"
-        if distinct_4gram_ratio(written[0, :length].tolist()) < LOOP_RATIO:
-            loops[key] = loops.get(key, 0) + 1
+        short = length < LEAST_CONTINUATION * new_tokens
+        if short or distinct_4gram_ratio(written[0, :length].tolist()) < LOOP_RATIO:
+            left_out[key] = left_out.get(key, 0) + 1
             continue
         whole = torch.cat([ids, written], dim=1)
         features, hidden = teacher.features(model, whole, draft.config.target_layer_ids, ids.shape[1], ones)
@@ -73,7 +75,7 @@ def evaluate_prompts(
             }
             for name, group in sorted(groups.items())
         },
-        "loops_left_out": dict(sorted(loops.items())),
+        "left_out": dict(sorted(left_out.items())),
     }
 
 
@@ -89,5 +91,5 @@ def table(result: Mapping[str, Any]) -> str:
         lines.append(
             f"| {' | '.join([name, str(group['prompts']), str(group['rounds']), *taus, survival])} |"
         )
-    left_out = ", ".join(f"{name} {count}" for name, count in result["loops_left_out"].items()) or "none"
-    return "\n".join([*lines, "", f"Left out as loops: {left_out}."])
+    left_out = ", ".join(f"{name} {count}" for name, count in result["left_out"].items()) or "none"
+    return "\n".join([*lines, "", f"Left out as loops or as too short: {left_out}."])

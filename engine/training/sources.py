@@ -166,17 +166,18 @@ def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
         data = subprocess.run(
             ["dpkg-deb", "--fsys-tarfile", str(archive)], capture_output=True, check=True
         ).stdout
-        yield from _tar_members(tarfile.open(fileobj=io.BytesIO(data)))
+        with tarfile.open(fileobj=io.BytesIO(data)) as bundle:
+            yield from _tar_members(bundle)
     else:
-        yield from _tar_members(tarfile.open(archive))
+        with tarfile.open(archive) as bundle:
+            yield from _tar_members(bundle)
 
 
 def _tar_members(bundle: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
-    with bundle:
-        for member in sorted(bundle.getmembers(), key=lambda item: item.name):
-            handle = bundle.extractfile(member) if member.isfile() else None
-            if handle is not None:
-                yield member.name, handle.read()
+    for member in sorted(bundle.getmembers(), key=lambda item: item.name):
+        handle = bundle.extractfile(member) if member.isfile() else None
+        if handle is not None:
+            yield member.name, handle.read()
 
 
 def _json_prose(text: str) -> Iterator[str]:

@@ -27,9 +27,13 @@ from engine.training.optim import Muon, one_cycle
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Hyperparameters. ``seconds`` is the budget of the whole run, earlier parts of a resumed one included."""
+    """Hyperparameters. ``seconds`` is the budget of the whole run, resumed parts included.
+
+    ``steps`` counts the budget in steps instead, where a run must not depend on the machine's speed.
+    """
 
     seconds: float
+    steps: int | None = None
     sequences: int = 16
     anchors: int = 128
     natural_share: float = 0.25
@@ -44,7 +48,7 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
-class Progress:
+class Point:
     """One line of the training curve."""
 
     step: int
@@ -52,6 +56,10 @@ class Progress:
     loss: float
     overlap: float
     held_out_tau: float | None
+
+    def __str__(self) -> str:
+        tau = "" if self.held_out_tau is None else f"  held-out tau {self.held_out_tau:.3f}"
+        return f"step {self.step}  loss {self.loss:.4f}  overlap {self.overlap:.3f}{tau}"
 
 
 class Trainer:
@@ -82,27 +90,29 @@ class Trainer:
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.choice = torch.Generator().manual_seed(config.seed)
         self.shares = torch.tensor([bucket.plan.share for bucket in train])
-        self.kernel = losses.compiled_rows() if config.compile_loss else losses._rows
+        self.kernel = losses.compiled_rows() if config.compile_loss else losses.rows_statistics
         self.step_index, self.spent = 0, 0.0
-        self.curve: list[Progress] = []
+        self.curve: list[Point] = []
 
-    def run(self, report: Callable[[Progress], None], seconds: float | None = None) -> None:
-        """Trains until the budget, or ``seconds`` more of it, is spent."""
-        began, start_spent = time.monotonic(), self.spent
-        stop = self.config.seconds if seconds is None else min(self.config.seconds, self.spent + seconds)
+    def run(self, report: Callable[[Point], None]) -> None:
+        """Trains until the budget is spent; reports every 200 steps and at every evaluation."""
+        began, before = time.monotonic(), self.spent
         next_evaluation = self.spent + self.config.evaluate_every_s
-        while self.spent < stop:
+        while self._progress() < 1.0:
             value, overlap = self._step()
-            self.spent = start_spent + time.monotonic() - began
-            last = self.spent >= stop
-            if last or self.spent >= next_evaluation or self.step_index % 200 == 0:
-                evaluate = last or self.spent >= next_evaluation
+            self.spent = before + time.monotonic() - began
+            evaluate = self._progress() >= 1.0 or self.spent >= next_evaluation
+            if evaluate:
+                next_evaluation = self.spent + self.config.evaluate_every_s
+            if evaluate or self.step_index % 200 == 0:
                 tau = self.held_out_tau() if evaluate else None
-                if evaluate:
-                    next_evaluation = self.spent + self.config.evaluate_every_s
-                line = Progress(self.step_index, self.spent, float(value), float(overlap), tau)
-                self.curve.append(line)
-                report(line)
+                self.curve.append(Point(self.step_index, self.spent, float(value), float(overlap), tau))
+                report(self.curve[-1])
+
+    def _progress(self) -> float:
+        if self.config.steps is not None:
+            return self.step_index / self.config.steps
+        return self.spent / self.config.seconds if self.config.seconds > 0 else 1.0
 
     def held_out_tau(self) -> float | None:
         """Pooled greedy tau over all held-out buckets at the full block."""
@@ -115,7 +125,7 @@ class Trainer:
         return committed / rounds if rounds else None
 
     def _step(self) -> tuple[Tensor, Tensor]:
-        factor = one_cycle(self.spent / self.config.seconds)
+        factor = one_cycle(self._progress())
         for optimiser, rate in ((self.muon, self.config.muon_lr), (self.adam, self.config.adam_lr)):
             for group in optimiser.param_groups:
                 group["lr"] = rate * factor
