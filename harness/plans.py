@@ -49,7 +49,7 @@ CPU_QUICK = RunPlan(
     accuracy=AccuracyPlan(model=SMOLLM2, context_tokens=192, windows=2, positions=32),
     launch_timeout_s=150.0,
     request_timeout_s=45.0,
-    warmup_tokens=64,
+    warmup_tokens=128,
 )
 
 CPU = RunPlan(
@@ -87,7 +87,7 @@ CPU = RunPlan(
     accuracy=AccuracyPlan(model=SMOLLM2, context_tokens=512, windows=4, positions=64),
     launch_timeout_s=240.0,
     request_timeout_s=60.0,
-    warmup_tokens=64,
+    warmup_tokens=128,
 )
 
 GPU_4K = RunPlan(

@@ -13,6 +13,8 @@ from harness import compare
 from harness.metrics import acceptance, losslessness, throughput
 from harness.schema import Arm, EngineReport, HarnessResult, Mode, Policy, Sample
 
+ENOUGH_REPEATS = 4
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -137,7 +139,7 @@ def check_prefill(result: HarnessResult, arm: Arm, policy: Policy) -> Finding | 
     """Every timed prompt must be computed in full, in the ids that were sent, at temperature 0.
 
     Two modes run each prompt twice in one process, so a cache that the worker does not own up to shows as
-    a second time to first token far below the first.
+    second times to first token far below the first. All of them must be: a busy machine slows some.
     """
     samples = _of_arm(result, arm)
     if not samples:
@@ -160,11 +162,11 @@ def check_prefill(result: HarnessResult, arm: Arm, policy: Policy) -> Finding | 
             fault = f"{where}: the engine sampled at temperature {claim.temperature}, 0 was asked for"
         if fault is not None:
             return Finding("differs", "whole prompt, as sent", fault)
-    fresh, repeated = _first_tokens(samples)
-    if fresh > 0 and repeated < policy.min_repeat_ttft * fresh:
+    ratios = _repeat_ratios(samples)
+    if len(ratios) >= ENOUGH_REPEATS and max(ratios) < policy.min_repeat_ttft:
         fault = (
-            f"prompts sent a second time were answered in {repeated / fresh:.2f} of the first time, below "
-            f"{policy.min_repeat_ttft:.2f}: a prompt cache is at work, switch it off while measuring"
+            f"every one of {len(ratios)} prompts was answered in less than {policy.min_repeat_ttft:.2f} of the "
+            "time when it was sent again: a prompt cache is at work, switch it off while measuring"
         )
         return Finding("cached", "whole prompt, as sent", fault)
     return Finding(f"{len(samples)} prompts computed in full", "whole prompt, as sent", None)
@@ -214,14 +216,13 @@ def check_repeatable(result: HarnessResult, arm: Arm) -> Finding | None:
     return Finding(f"{len(outputs)} prompts", "equal in every process", None) if samples else None
 
 
-def _first_tokens(samples: Iterable[Sample]) -> tuple[float, float]:
-    """Seconds to first token of prompts that ran twice in one process: all first runs, all second ones."""
+def _repeat_ratios(samples: Iterable[Sample]) -> list[float]:
+    """Second time to first token over the first, of each prompt that ran twice in one process."""
     runs: dict[tuple[int, str], list[float]] = {}
     for sample in samples:
         if sample.bursts:
             runs.setdefault((sample.launch, sample.prompt_id), []).append(sample.bursts[0].elapsed_s)
-    twice = [times for times in runs.values() if len(times) > 1]
-    return sum(times[0] for times in twice), sum(times[1] for times in twice)
+    return [times[1] / times[0] for times in runs.values() if len(times) > 1 and times[0] > 0]
 
 
 def _of_arm(result: HarnessResult, arm: Arm) -> list[Sample]:

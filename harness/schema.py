@@ -110,7 +110,7 @@ class Policy(Frozen, frozen=True):
     max_reported_gap: float = 0.05
     max_bandwidth_share: float = 1.05
     min_repeat_ttft: float = 0.5
-    """Least time to first token of a prompt's second run over its first: less means that it was cached."""
+    """Time to first token of a prompt's second run over its first; all below this means a prompt cache."""
     min_distinct_4gram: float = 0.5
     accepted_noise: float = 0.005
     """Drafts per round by which the accepted floor may be missed: what rounding of a few rounds can do."""
