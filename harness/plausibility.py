@@ -165,8 +165,9 @@ def check_prefill(result: HarnessResult, arm: Arm, policy: Policy) -> Finding | 
     ratios = _repeat_ratios(samples)
     if len(ratios) >= ENOUGH_REPEATS and max(ratios) < policy.min_repeat_ttft:
         fault = (
-            f"every one of {len(ratios)} prompts was answered in less than {policy.min_repeat_ttft:.2f} of the "
-            "time when it was sent again: a prompt cache is at work, switch it off while measuring"
+            f"each of {len(ratios)} prompts, sent again, was answered in less than "
+            f"{policy.min_repeat_ttft:.2f} of its first time: a prompt cache is at work, switch it off "
+            "while measuring"
         )
         return Finding("cached", "whole prompt, as sent", fault)
     return Finding(f"{len(samples)} prompts computed in full", "whole prompt, as sent", None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from harness import prompts
+from harness import plans, prompts
 from harness.corpus import Corpus, CorpusError, ModelView
 from harness.prompts import SyntheticPrompt, draw, refuse_synthetic
 from tests.fakes import corpus as fake
@@ -157,3 +158,20 @@ def test_every_shipped_domain_has_instructions() -> None:
     asked = {domain for row in corpus.instructions for domain in row.domains}
     assert asked == {text.domain for text in corpus.manifest.texts} - {"accuracy"}
     assert all("{passage}" in text for row in corpus.instructions for text in row.phrasings)
+
+
+@pytest.mark.model
+def test_every_plan_finds_its_prompts_in_the_default_models_ids() -> None:
+    target = Path(os.environ.get("EVALBOT_CACHE", Path.home() / ".cache" / "evalbot")) / "models"
+    corpus = Corpus(REPOSITORY / "corpus")
+    view = corpus.view("smollm2-135m", target / "smollm2-135m")
+    for plan in plans.PLANS.values():
+        for case in (case for case in plan.cases if case.model == "smollm2-135m"):
+            lengths = {
+                case.context_tokens,
+                min(case.context_tokens, plan.warmup_tokens or case.context_tokens),
+            }
+            for domain in case.domains:
+                for length in lengths:
+                    for attempt in range(10):
+                        refuse_synthetic(view, draw(view, domain, length, f"{plan.name}/{attempt}"))
