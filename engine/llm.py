@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from torch import Tensor
 from engine import tokenizer
 from engine.config import ConfigError, PromptError
 from engine.decoding import autoregressive, speculative
-from engine.decoding.depth import load_policy
+from engine.decoding.depth import DepthPolicy, load_policy
 from engine.decoding.proposal import DSparkProposer
 from engine.decoding.step import Step
 from engine.models import digest, draft_checkpoint, loading
@@ -52,6 +53,14 @@ class EngineDescription:
     """Weights that one decode step reads: all of the target's but an untied embedding table."""
 
 
+@dataclass(frozen=True)
+class Speculation:
+    """What DSpark decoding needs beside the target."""
+
+    runner: DraftRunner
+    policy: DepthPolicy
+
+
 class LLM:
     """One loaded target, with or without a draft. Generations run one at a time."""
 
@@ -70,11 +79,13 @@ class LLM:
         self.context_tokens = max_tokens
         self._target_path = target_path
         self._draft_path = draft_path
-        self._policy = None if draft is None else load_policy(draft.config.block_size)
         taps = () if draft is None else draft.config.target_layer_ids
         positions = self._positions(max_tokens)
         self._runner = ModelRunner.build(model, positions, taps)
-        self._draft_runner = None if draft is None else DraftRunner.build(draft, positions)
+        self._speculation = None
+        if draft is not None:
+            policy = load_policy(draft.config.block_size)
+            self._speculation = Speculation(DraftRunner.build(draft, positions), policy)
 
     @classmethod
     def load(
@@ -122,31 +133,34 @@ class LLM:
     ) -> Iterator[Step]:
         """Yield one Step per burst: the prefill's token, then one per decode step or DSpark round.
 
-        ``stop_ids`` None: the model's own; empty: none. ``seed`` matters at a temperature above 0.
-        Raises PromptError, before anything runs, for a prompt that cannot be decoded in full.
+        ``stop_ids`` None: the model's own; empty: none. ``seed`` (None: 0) matters at a temperature above
+        0. Raises PromptError, before anything runs, for a prompt that cannot be decoded in full. A new
+        generation ends the one before it.
         """
         self._check(prompt_ids, max_new_tokens)
+        if not 0 <= temperature < math.inf:
+            raise ConfigError(f"The temperature is {temperature}; it should be a finite number, 0 or more.")
         stops = self.stop_ids if stop_ids is None else tuple(stop_ids)
         generator = torch.Generator(self.model.device)
         generator.manual_seed(0 if seed is None else seed)
-        if mode == "dspark" and self._draft_runner is None:
-            raise ConfigError("DSpark decoding needs a draft and none was loaded; load one or use mode 'ar'.")
-        runner = self._empty_runner(len(prompt_ids) + max_new_tokens)
-        if mode == "ar" or self._draft_runner is None:
+        tokens = len(prompt_ids) + max_new_tokens
+        if mode == "ar":
             return autoregressive.generate(
-                runner,
+                self._empty_runner(tokens),
                 prompt_ids,
                 max_new_tokens=max_new_tokens,
                 temperature=temperature,
                 stop_ids=stops,
                 generator=generator,
             )
-        self._draft_runner.reset()
+        if self._speculation is None:
+            raise ConfigError("DSpark decoding needs a draft and none was loaded; load one or use mode 'ar'.")
+        self._speculation.runner.reset()
         return speculative.generate(
-            runner,
-            DSparkProposer(self._draft_runner),
+            self._empty_runner(tokens),
+            DSparkProposer(self._speculation.runner),
             prompt_ids,
-            proposals=self._policy.proposals(len(prompt_ids)),
+            proposals=self._speculation.policy.proposals(len(prompt_ids)),
             max_new_tokens=max_new_tokens,
             temperature=temperature,
             stop_ids=stops,
@@ -168,7 +182,7 @@ class LLM:
 
     def describe(self) -> EngineDescription:
         """What was loaded and how it decodes. Reads the model files again to hash them."""
-        policy = self._policy
+        policy = None if self._speculation is None else self._speculation.policy
         return EngineDescription(
             device=str(self.model.device),
             dtype=str(self.model.dtype).removeprefix("torch."),

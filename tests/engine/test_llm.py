@@ -99,6 +99,12 @@ def test_no_new_tokens_is_not_a_generation(llm):
         llm.generate([1], mode="ar", max_new_tokens=0)
 
 
+@pytest.mark.parametrize("temperature", [-0.5, float("nan"), float("inf")])
+def test_a_temperature_that_is_none_is_refused(llm, temperature):
+    with pytest.raises(ConfigError, match=rf"temperature is {temperature}; it should be a finite number"):
+        llm.generate([1], mode="ar", max_new_tokens=4, temperature=temperature)
+
+
 def test_dspark_without_a_draft_is_refused():
     llm = LLM.load(TARGET, device="cpu", max_tokens=64)
     assert llm.describe().depth_policy == "no draft"

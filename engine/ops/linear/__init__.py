@@ -5,8 +5,8 @@ one-row decode step, so a decode or verify pass is padded to at least ``LEAST_RO
 
 - CPU float32: a weight packed by :func:`pack` is multiplied by oneDNN, which sums in one order for
   4 to 8 rows, and takes no longer for 4 than for 1.
-- CUDA: 8 rows for every pass, so that decode and verify launch the same cuBLAS kernels on the same
-  shapes. Decoding waits for the weights, not for the rows.
+- CUDA, and a CPU without oneDNN: 8 rows for every pass, so that decode and verify launch the same
+  kernels on the same shapes. Decoding waits for the weights, not for the rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.ops.linear import onednn, reference
 
 __all__ = ["LEAST_ROWS", "linear", "pack"]
 
-LEAST_ROWS = {"cpu": onednn.LEAST_ROWS, "cuda": 8}
+LEAST_ROWS = {"cpu": onednn.LEAST_ROWS if onednn.available() else 8, "cuda": 8}
 """By device type: rows to pad a decode or verify pass to."""
 
 
