@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--seed", type=int, default=0)
     train.add_argument("--no-compile", action="store_true")
     train.add_argument("--resume", action="store_true", help="go on from the state in --out")
+    train.add_argument("--init", type=Path, help="checkpoint of a trained draft to start from")
     train.set_defaults(run=_train)
     evaluate = commands.add_parser("evaluate", help="greedy acceptance on given prompts, loops told apart")
     evaluate.add_argument("--target", default="smollm2-135m")
@@ -70,6 +71,7 @@ def _train(options: argparse.Namespace) -> None:
         seed=options.seed,
         compile_loss=not options.no_compile,
         resume=options.resume,
+        init=options.init,
     )
 
 

@@ -47,8 +47,8 @@ class BucketPlan:
 class Bucket:
     """ids [N, T]; features [N, T, L*d]; hidden [N, T - hidden_from, d]; valid_end [N] (exclusive).
 
-    Cached features are float8 (e4m3) bytes: scaled to unit size they lose about 3 % an element, which
-    ``fc`` averages away, and twice as many sequences fit.
+    Compact features are float8 (e4m3) bytes: scaled to unit size they lose about 3 % an element, and twice
+    as many sequences fit.
     """
 
     plan: BucketPlan
@@ -168,6 +168,7 @@ def cache_features(
     sequences: Sequences,
     taps: Sequence[int],
     scales: Tensor,
+    compact: bool,
     batch_tokens: int = 65_536,
 ) -> Bucket:
     """Runs the target once over every sequence and keeps what the draft reads of it."""
@@ -178,11 +179,14 @@ def cache_features(
     if ids.is_cuda:
         # The decode caches are gone; without this their segments would crowd out the features.
         torch.cuda.empty_cache()
-    features = torch.empty(count, total, len(taps) * size, dtype=torch.uint8, device=ids.device)
+    stored = torch.uint8 if compact else model.dtype
+    features = torch.empty(count, total, len(taps) * size, dtype=stored, device=ids.device)
     hidden = torch.empty(count, total - hidden_from, size, dtype=model.dtype, device=ids.device)
     step = max(1, batch_tokens // total)
     for start in range(0, count, step):
         part = slice(start, start + step)
         wide, hidden[part] = teacher.features(model, ids[part], taps, hidden_from, scales)
-        features[part] = wide.clamp(-_CACHE_LIMIT, _CACHE_LIMIT).to(_CACHE_DTYPE).view(torch.uint8)
+        if compact:
+            wide = wide.clamp(-_CACHE_LIMIT, _CACHE_LIMIT).to(_CACHE_DTYPE).view(torch.uint8)
+        features[part] = wide
     return Bucket(plan, ids, features, hidden, hidden_from, sequences.valid_end)

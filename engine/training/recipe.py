@@ -14,7 +14,10 @@ from engine.training.dataset import BucketPlan
 
 @dataclass(frozen=True)
 class Recipe:
-    """``documents`` are written by the target itself before the buckets are filled."""
+    """``documents`` are written by the target itself before the buckets are filled.
+
+    ``compact``: features are cached in eight bits, so that twice as many sequences fit.
+    """
 
     taps: tuple[int, ...]
     draft_layers: int
@@ -26,6 +29,9 @@ class Recipe:
     document_batch: int
     buckets: tuple[BucketPlan, ...]
     held_out: tuple[BucketPlan, ...]
+    muon_lr: float = 4e-3
+    adam_lr: float = 6e-3
+    compact: bool = True
 
     def draft_config(self, target: ModelConfig, tokenizer_sha256: str | None) -> DraftConfig:
         """A draft of the target's own width, untied: embedding and head stay the target's modules."""
@@ -70,6 +76,24 @@ SMOLLM2 = Recipe(
     ),
 )
 
+# A second pass from a trained draft: fresh sequences, exact features, a third of the learning rate.
+SMOLLM2_REFINE = replace(
+    SMOLLM2,
+    documents=3072,
+    document_tokens=512,
+    document_batch=3072,
+    buckets=(
+        BucketPlan(192, 9216, 224, 0.25, 3072),
+        BucketPlan(384, 6144, 224, 0.25, 2048),
+        BucketPlan(768, 3072, 192, 0.22, 1536),
+        BucketPlan(1536, 1024, 160, 0.16, 512),
+        BucketPlan(3200, 512, 160, 0.12, 256),
+    ),
+    muon_lr=1.5e-3,
+    adam_lr=2e-3,
+    compact=False,
+)
+
 TINY = Recipe(
     taps=(1, 2, 4),
     draft_layers=1,
@@ -83,4 +107,4 @@ TINY = Recipe(
     held_out=(BucketPlan(32, 4, 16, 1.0, 4, raw=True),),
 )
 
-RECIPES = {"smollm2-135m": SMOLLM2, "tiny": TINY}
+RECIPES = {"smollm2-135m": SMOLLM2, "smollm2-135m-refine": SMOLLM2_REFINE, "tiny": TINY}

@@ -57,10 +57,12 @@ def train(
     seed: int = 0,
     compile_loss: bool = True,
     resume: bool = False,
+    init: Path | None = None,
 ) -> None:
     """Generates data, trains for what is left of ``seconds``, and writes a DeepSpec checkpoint to ``out``.
 
     ``steps`` sets the length of the training itself instead. A resumed run takes the budget it began with.
+    ``init``: checkpoint of a trained draft of the same shape to start from.
     Raises ConfigError when there is nothing to resume from.
     """
     began = time.monotonic()
@@ -79,13 +81,24 @@ def train(
         torch.save((held, learnt, scales, budget), out / _DATA)
 
     def cached(sequences: Sequence[Sequences]) -> list[Bucket]:
-        return [dataset.cache_features(model, part, recipe.taps, scales) for part in sequences]
+        return [
+            dataset.cache_features(model, part, recipe.taps, scales, recipe.compact) for part in sequences
+        ]
 
     vocabulary = Vocabulary(model.embed_tokens, model.lm_head, model.config.vocab_size)
     draft = DSparkDraft(recipe.draft_config(model.config, tokenizer.sha256), vocabulary).to(model.device)
     with torch.no_grad():
         draft.norm.weight.copy_(model.norm.weight)
-    config = TrainConfig(seconds=budget, steps=steps, seed=seed, compile_loss=compile_loss)
+    if init is not None:
+        _start_from(draft, init, model, scales)
+    config = TrainConfig(
+        seconds=budget,
+        steps=steps,
+        seed=seed,
+        compile_loss=compile_loss,
+        muon_lr=recipe.muon_lr,
+        adam_lr=recipe.adam_lr,
+    )
     trainer = Trainer(model, draft, cached(learnt), cached(held), config)
     if resume and (out / _STATE).exists():
         trainer.resume(out / _STATE)
@@ -145,9 +158,18 @@ def _read_data(out: Path, device: torch.device) -> tuple[list[Sequences], list[S
 
 def _texts(path: Path, tokenizer: tokenizers.Tokenizer) -> Iterator[Text]:
     with path.open(encoding="utf-8") as file:
-        for line in file:
-            _, domain, text = json.loads(line)
-            yield Text(domain, tuple(tokenizer.encode(text)))
+        rows = [json.loads(line) for line in file]
+    encoded = tokenizer.encode_batch([text for _, _, text in rows])
+    for (_, domain, _), ids in zip(rows, encoded, strict=True):
+        yield Text(domain, tuple(ids))
+
+
+def _start_from(draft: DSparkDraft, checkpoint: Path, model: CausalLM, scales: Tensor) -> None:
+    """Copies a checkpoint's weights into ``draft``, ``scales`` [L] taken out of ``fc`` again."""
+    trained = draft_checkpoint.load(checkpoint, model)
+    draft.load_state_dict({name: value.float() for name, value in trained.state_dict().items()})
+    weight = draft.fc.weight
+    weight.data = (weight.data.unflatten(1, (len(scales), -1)) * scales[:, None]).flatten(1)
 
 
 def _save(draft: DSparkDraft, scales: Tensor, directory: Path) -> None:

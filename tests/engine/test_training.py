@@ -173,13 +173,13 @@ def _train(folder: Path, *, steps: int, resume: bool = False) -> list[list[float
 
 def test_training_learns_resumes_and_writes_a_draft_that_loads(tmp_path: Path, target: CausalLM) -> None:
     first = _train(tmp_path, steps=2)
-    longer = _train(tmp_path, steps=12, resume=True)
+    longer = _train(tmp_path, steps=20, resume=True)
     assert longer[: len(first)] == first
-    assert longer[-1][1] == 12
+    assert longer[-1][1] == 20
     before, after = first[-1][2], longer[-1][2]
     assert before is not None
     assert after is not None
-    assert after < 0.6 * before
+    assert after < 0.7 * before
     assert draft_checkpoint.load(tmp_path / "out", target).config.block_size == TINY.block_size
     llm = LLM.load(TARGET, tmp_path / "out", device="cpu")
     steps = list(llm.generate(PROMPTS[0]["ids"], mode="dspark", max_new_tokens=48, stop_ids=[98]))
@@ -201,3 +201,17 @@ def test_the_report_keeps_short_and_looping_continuations_apart(target: CausalLM
     admitted = result["groups"].get("pooled", {"prompts": 0})["prompts"]
     assert admitted + sum(result["left_out"].values()) == 3
     assert "Left out" in table(result)
+
+
+def test_a_run_may_start_from_a_trained_draft(tmp_path: Path, target: CausalLM) -> None:
+    first = _train(tmp_path, steps=2)
+    model, _ = run.load_target(str(QWEN3_TINY))
+    trained = draft_checkpoint.load(tmp_path / "out", model)
+    config, vocabulary = trained.config, trained.vocabulary
+    scales = torch.tensor([2.0, 4.0, 0.5])
+    fresh = DSparkDraft(config, vocabulary)
+    run._start_from(fresh, tmp_path / "out", model, scales)
+    features = torch.randn(5, config.feature_size)
+    scaled = (features.unflatten(1, (3, -1)) / scales[:, None]).flatten(1)
+    torch.testing.assert_close(fresh.context(scaled), trained.context(features), atol=1e-4, rtol=1e-4)
+    assert first[-1][3] is not None
