@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 help:
 	@echo "make demo        score a bundled change against main and show the verdict"
 	@echo "make test        run the tests (no GPU, no model download)"
-	@echo "make test-model  run the tests that need the embedded SmolLM2 model"
+	@echo "make test-model  run the tests on the embedded model and the whole evaluations (minutes)"
 	@echo "make check       formatting, lint, types, import directions"
 	@echo "make setup       only the set-up: virtual environment and packages"
 
@@ -39,7 +39,7 @@ test: setup
 
 test-model: setup
 	@$(BIN)/python -m engine fetch smollm2-135m >/dev/null
-	@$(BIN)/python -m pytest -m model
+	@$(BIN)/python -m pytest -m "(model or slow) and not gpu"
 
 check: setup
 	@$(BIN)/ruff format --check .

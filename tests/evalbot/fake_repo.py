@@ -70,6 +70,22 @@ pathlib.Path(sys.argv[2]).write_bytes(encode_json(result))
 """
 
 
+def git(root: Path, *arguments: str) -> str:
+    """Run git in ``root`` as a made-up author; what it printed, stripped."""
+    identity = ("-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "commit.gpgsign=false")
+    done = subprocess.run(
+        ["git", *identity, *arguments], cwd=root, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def commit_all(root: Path, message: str) -> str:
+    """Commit everything below ``root``, ignored files too. Returns the sha."""
+    git(root, "add", "--all", "--force")
+    git(root, "commit", "--quiet", "--message", message)
+    return git(root, "rev-parse", "HEAD")
+
+
 class FakeRepo:
     """A repository at ``root`` with one commit on ``main``; branches are made by :meth:`branch`."""
 
@@ -94,11 +110,7 @@ class FakeRepo:
         self.commit("first")
 
     def git(self, *arguments: str) -> str:
-        identity = ("-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "commit.gpgsign=false")
-        done = subprocess.run(
-            ["git", *identity, *arguments], cwd=self.root, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
+        return git(self.root, *arguments)
 
     def write(self, path: str, text: str) -> None:
         target = self.root / path
@@ -109,9 +121,7 @@ class FakeRepo:
         self.write("engine/behaviour.json", json.dumps(behaviour))
 
     def commit(self, message: str) -> str:
-        self.git("add", "--all", "--force")
-        self.git("commit", "--quiet", "--message", message)
-        return self.git("rev-parse", "HEAD")
+        return commit_all(self.root, message)
 
     def branch(self, name: str, files: dict[str, str] | None = None, **behaviour: object) -> str:
         """A branch off main with other files or behaviour; main stays checked out. Returns its sha."""
