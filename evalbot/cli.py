@@ -77,7 +77,7 @@ def score(
         raise typer.BadParameter("give at most one of BRANCH, --patch and --worktree")
     spec = RefSpec(head=branch or "HEAD", base=base, patch=patch, worktree=worktree)
     with _spoken(debug):
-        _score(repo, spec, plan, seed, json, keep)
+        raise typer.Exit(EXIT_CODES[_score(repo, spec, plan, seed, json, keep).verdict.outcome])
 
 
 @app.command("demo")
@@ -87,12 +87,13 @@ def run_demo(
     json: Json = None,
     debug: Debug = False,
 ) -> None:
-    """Score a bundled change against main in a temporary clone."""
+    """Score a bundled change against main in a temporary clone. Any verdict but an error is status 0."""
     with _spoken(debug), workspace() as directory:
         patch = demo.bundled_patch()
         clone = demo.clone(directory / "clone")
         typer.echo(f"Scoring {patch.name} against main in a temporary clone.", err=True)
-        _score(clone, RefSpec(patch=patch), plan, seed, json, keep=False)
+        record = _score(clone, RefSpec(patch=patch), plan, seed, json, keep=False)
+        raise typer.Exit(EXIT_ERROR if record.verdict.outcome == "error" else 0)
 
 
 @app.command()
@@ -157,17 +158,14 @@ def main() -> None:
 
 def _score(
     repo: Path, spec: RefSpec, plan: str | None, seed: int | None, json: Path | None, keep: bool
-) -> None:
+) -> Record:
+    """Evaluate with a view of the progress, keep the record, show it."""
     with progress(Console(stderr=True)) as listener:
         record = evaluate(repo, spec, listener, plan=plan, seed=seed, keep=keep)
     path = json or records.default_path(record)
     records.write(record, path)
     show(record, Console(), path)
-    raise typer.Exit(_exit_code(record))
-
-
-def _exit_code(record: Record) -> int:
-    return EXIT_CODES[record.verdict.outcome]
+    return record
 
 
 def _interrupt(number: int, frame: types.FrameType | None) -> None:

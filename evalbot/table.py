@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -27,10 +26,14 @@ _STATES = {"pass": "green", "FAIL": "bold red", "not run": "yellow"}
 
 def show(record: Record, console: Console, path: Path | None = None) -> None:
     """Print the verdict of ``record``; ``path`` is where the record lies."""
-    console.print(Group(*_parts(record, path, console.width)))
+    console.print(Group(*_parts(record, console.width)))
+    # Lines to copy are never broken or cut, whatever the width.
+    for title, line in (("record", str(path) if path else ""), ("measure again", rows.reproduce(record))):
+        if line:
+            console.print(Text(f"{title}\n  {line}"), soft_wrap=True)
 
 
-def _parts(record: Record, path: Path | None, width: int) -> list[RenderableType]:
+def _parts(record: Record, width: int) -> list[RenderableType]:
     parts: list[RenderableType] = [_summary(record)]
     axes = rows.axes(record)
     if axes:
@@ -42,9 +45,6 @@ def _parts(record: Record, path: Path | None, width: int) -> list[RenderableType
     parts += [Text(), headline, Text(verdict.advice)]
     parts += [Text(f"Note: {note}", style="dim") for note in record.notes]
     parts.append(Text())
-    if path is not None:
-        parts += [Text("record"), _line(str(path))]
-    parts += [Text("measure again"), _line(rows.reproduce(record))]
     return parts
 
 
@@ -79,8 +79,3 @@ def _gates(record: Record) -> Table:
     for name, state, observed, bar in rows.gate_rows(record):
         table.add_row(name, Text(state, style=_STATES[state]), Text(observed), Text(bar))
     return table
-
-
-def _line(text: str) -> RenderableType:
-    """A line to copy: never broken, whatever the width."""
-    return Padding(Text(text, no_wrap=True, overflow="ignore"), (0, 0, 0, 2))
