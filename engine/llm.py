@@ -180,6 +180,11 @@ class LLM:
         self._check(ids[:-1], 1)
         return self._empty_runner(len(ids)).score(ids[:-1], positions).cpu()
 
+    @property
+    def prefill_tokens(self) -> int:
+        """Prompt tokens that the last generation computed: all of them, there is no prompt cache."""
+        return self._runner.prefilled
+
     def describe(self) -> EngineDescription:
         """What was loaded and how it decodes. Reads the model files again to hash them."""
         policy = None if self._speculation is None else self._speculation.policy

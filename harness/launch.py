@@ -111,9 +111,6 @@ class WorkerProcess:
             "TMPDIR": private,
             "LANG": "C.UTF-8",
             "OMP_NUM_THREADS": str(usable_cores()),
-            # Threads that spin while they wait take the core from the one they wait for as soon as anything
-            # else runs on the machine: a decode step then takes ten times as long or more.
-            "OMP_WAIT_POLICY": "PASSIVE",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONNOUSERSITE": "1",
             "PYTHONPATH": self._source.tree,

@@ -176,7 +176,7 @@ def _import_engine() -> type[LLM]:
 
 def _computed_prefill(llm: LLM, prompt_ids: Sequence[int]) -> int:
     """Prompt tokens that the last generation computed; all of them in an engine without a prompt cache."""
-    return int(getattr(llm, "prefill_tokens", len(prompt_ids)))
+    return int(llm.prefill_tokens)
 
 
 def _sentence(error: Exception) -> str:

@@ -37,6 +37,8 @@ class ModelRunner:
         self.model = model
         self.cache = cache
         self.taps = tuple(taps)
+        self.prefilled = 0
+        """Prompt tokens that the last prefill computed."""
         self._window = cache.capacity
 
     @classmethod
@@ -63,6 +65,7 @@ class ModelRunner:
         if self.length:
             raise CapacityError(f"Prefill needs an empty KV cache, but it holds {self.length} positions.")
         chunks = [self._prefill_chunk(chunk) for chunk in _chunks(ids)]
+        self.prefilled = sum(hidden.shape[0] for hidden, _ in chunks)
         hidden = chunks[-1][0][-1:]
         return Output(self.model.logits(hidden)[0], _concatenate([features for _, features in chunks]))
 
