@@ -1,4 +1,4 @@
-"""Train a DSpark draft for a target: ``python -m engine.training collect | train | evaluate``."""
+"""Train a DSpark draft for a target: ``python -m engine.training collect | train | average | evaluate``."""
 
 from __future__ import annotations
 
@@ -43,6 +43,11 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--resume", action="store_true", help="go on from the state in --out")
     train.add_argument("--init", type=Path, help="checkpoint of a trained draft to start from")
     train.set_defaults(run=_train)
+    average = commands.add_parser("average", help="the mean of two checkpoints of one shape")
+    average.add_argument("first", type=Path)
+    average.add_argument("second", type=Path)
+    average.add_argument("out", type=Path)
+    average.set_defaults(run=_average)
     evaluate = commands.add_parser("evaluate", help="greedy acceptance on given prompts, loops told apart")
     evaluate.add_argument("--target", default="smollm2-135m")
     evaluate.add_argument("--draft", type=Path, required=True)
@@ -73,6 +78,10 @@ def _train(options: argparse.Namespace) -> None:
         resume=options.resume,
         init=options.init,
     )
+
+
+def _average(options: argparse.Namespace) -> None:
+    run.average(options.first, options.second, options.out)
 
 
 def _evaluate(options: argparse.Namespace) -> None:

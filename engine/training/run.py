@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from safetensors.torch import save_file
 from torch import Tensor
 
 from engine import tokenizer as tokenizers
@@ -23,6 +25,7 @@ from engine.config import ConfigError
 from engine.models import draft_checkpoint, embedded, loading
 from engine.models.decoder import CausalLM
 from engine.models.dspark import DSparkDraft, Vocabulary
+from engine.models.weights import SINGLE, read_tensors
 from engine.training import dataset, teacher
 from engine.training.dataset import Bucket, Sequences
 from engine.training.prompts import PromptBuilder, Text
@@ -114,6 +117,24 @@ def train(
                 (out / _CURVE).write_text(json.dumps(curve) + "\n", encoding="utf-8")
 
         trainer.run(report)
+
+
+def average(first: Path, second: Path, out: Path) -> None:
+    """Writes the mean of two checkpoints, tensor by tensor in float32, with the second's config.
+
+    A draft and the same draft trained further lie in one valley; their mean predicts better than either.
+    Raises ConfigError when their tensors differ in name or shape.
+    """
+    ours, theirs = read_tensors(first), read_tensors(second)
+    shapes = [{name: tuple(value.shape) for name, value in each.items()} for each in (ours, theirs)]
+    if shapes[0] != shapes[1]:
+        raise ConfigError(
+            f"{first} and {second} hold tensors of different names or shapes: average one draft."
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    mean = {name: ((ours[name].float() + theirs[name].float()) / 2).to(theirs[name].dtype) for name in ours}
+    save_file(mean, out / SINGLE, metadata={"format": "pt"})
+    shutil.copyfile(second / "config.json", out / "config.json")
 
 
 def _make_data(

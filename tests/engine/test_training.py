@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from engine.config import ConfigError
 from engine.llm import LLM
@@ -215,3 +216,18 @@ def test_a_run_may_start_from_a_trained_draft(tmp_path: Path, target: CausalLM) 
     scaled = (features.unflatten(1, (3, -1)) / scales[:, None]).flatten(1)
     torch.testing.assert_close(fresh.context(scaled), trained.context(features), atol=1e-4, rtol=1e-4)
     assert first[-1][3] is not None
+
+
+def test_the_average_of_two_checkpoints_is_their_mean(tmp_path: Path, target: CausalLM) -> None:
+    other = tmp_path / "other"
+    doubled = {name: value * 3 for name, value in tiny.draft().state_dict().items()}
+    twin = DSparkDraft(tiny.draft().config, tiny.draft().vocabulary)
+    twin.load_state_dict(doubled)
+    draft_checkpoint.save(tiny.draft(), tmp_path / "own", dtype=torch.float32)
+    draft_checkpoint.save(twin, other, dtype=torch.float32)
+    run.average(tmp_path / "own", other, tmp_path / "mean")
+    mean = draft_checkpoint.load(tmp_path / "mean", target)
+    torch.testing.assert_close(mean.fc.weight, tiny.draft().fc.weight * 2)
+    save_file({"fc.weight": torch.ones(2, 2)}, other / "model.safetensors")
+    with pytest.raises(ConfigError, match="different names or shapes"):
+        run.average(tmp_path / "own", other, tmp_path / "mean")
