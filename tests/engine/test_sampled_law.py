@@ -120,7 +120,7 @@ def tables(size, seed, spread=1.5, agreement=0.6):
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 1.3])
-def test_committed_tokens_follow_the_target_at_any_temperature(temperature):
+def test_committed_tokens_follow_the_target_at_any_temperature(temperature):  # B24
     target, draft = tables(4, seed=1)
     assert p_value(transitions(ChainProposer(draft), target, temperature), target, temperature) > P_BOUND
 
@@ -131,12 +131,12 @@ def near_ties():
     return target, target.flip(-1).roll(4, -1)
 
 
-def test_laws_that_bfloat16_would_change_are_followed_exactly():
+def test_laws_that_bfloat16_would_change_are_followed_exactly():  # B23
     target, draft = near_ties()
     assert p_value(transitions(ChainProposer(draft), target, 0.3), target, 0.3) > P_BOUND
 
 
-def test_drawing_from_another_law_than_the_judged_one_would_be_seen():
+def test_drawing_from_another_law_than_the_judged_one_would_be_seen():  # B23
     """The check above can fail: the bfloat16 draw of the same draft does not pass it."""
     target, draft = near_ties()
     assert p_value(transitions(BfloatSamplingProposer(draft), target, 0.3), target, 0.3) < P_BOUND
@@ -147,7 +147,7 @@ def test_greedy_draft_under_a_sampling_target_leaves_the_law_alone():
     assert p_value(transitions(GreedyProposer(draft), target, 1.0), target, 1.0) > P_BOUND
 
 
-def test_draft_that_ignores_the_temperature_would_be_seen_in_its_acceptance():
+def test_draft_that_ignores_the_temperature_would_be_seen_in_its_acceptance():  # B24
     target, _ = tables(4, seed=3)
     accepted = {}
     for kind in (ChainProposer, GreedyProposer):
@@ -166,7 +166,7 @@ def test_draft_that_ignores_the_temperature_would_be_seen_in_its_acceptance():
     assert accepted[GreedyProposer] < 2.5
 
 
-def test_draft_tokens_carry_the_float32_law_they_were_drawn_from():
+def test_draft_tokens_carry_the_float32_law_they_were_drawn_from():  # B23
     runner = tiny.proposer().runner
     features = tiny.target_runner().prefill(prompts()["code_main"]["ids"]).features
     runner.observe(features)
@@ -179,7 +179,7 @@ def test_draft_tokens_carry_the_float32_law_they_were_drawn_from():
 
 
 @pytest.mark.parametrize("mode", [tiny.ar, tiny.dspark])
-def test_sampling_reaches_the_output_in_both_modes(mode):
+def test_sampling_reaches_the_output_in_both_modes(mode):  # B25
     """A path that falls back to argmax would give one output for all seeds."""
     ids = prompts()["prose_harbour"]["ids"][:32]
     outputs = {
@@ -193,7 +193,7 @@ def test_sampling_reaches_the_output_in_both_modes(mode):
     assert len(outputs) > 10
 
 
-def test_flat_law_reaches_every_token():
+def test_flat_law_reaches_every_token():  # B25
     flat = torch.zeros(3, 3)
     counts = transitions(ChainProposer(torch.tensor([[9.0, 0.0, 0.0]] * 3)), flat, 1.0)
     assert p_value(counts, flat, 1.0) > P_BOUND

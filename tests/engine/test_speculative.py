@@ -38,14 +38,14 @@ def oracle(prompt, shift=0):
 
 @pytest.mark.parametrize("prompt", PROMPTS)
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_output_equals_autoregression_at_every_depth(prompt, depth):
+def test_output_equals_autoregression_at_every_depth(prompt, depth):  # B21
     steps = tiny.dspark(prompts()[prompt]["ids"], proposals=depth, max_new_tokens=96)
     assert tiny.tokens(steps) == reference(prompt)[:96]
     assert all(step.proposed == depth for step in steps[1:])
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_verified_rows_have_the_bits_of_one_row_steps(prompt):
+def test_verified_rows_have_the_bits_of_one_row_steps(prompt):  # B12
     """Row for row, whatever the width: this is what makes greedy DSpark equal AR."""
     ids, following = prompts()[prompt]["ids"], reference(prompt)[:8]
     runner = tiny.target_runner()
@@ -60,14 +60,14 @@ def test_verified_rows_have_the_bits_of_one_row_steps(prompt):
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_oracle_draft_is_accepted_whole_in_every_round(depth):
+def test_oracle_draft_is_accepted_whole_in_every_round(depth):  # B19
     steps = run_scripted("code_main", depth, oracle("code_main"), max_new_tokens=97)
     assert tiny.tokens(steps) == reference("code_main")[:97]
     assert all(step.accepted == step.proposed == depth for step in steps[1:])
     assert all(len(step.token_ids) == depth + 1 for step in steps[1:-1])
 
 
-def test_oracle_shifted_by_one_is_lossless_but_useless():
+def test_oracle_shifted_by_one_is_lossless_but_useless():  # B19
     """A draft row read one position late leaves the text right; only tau shows it."""
     shifted = run_scripted("code_main", 4, oracle("code_main", shift=1), max_new_tokens=96)
     assert tiny.tokens(shifted) == reference("code_main")[:96]
@@ -77,7 +77,7 @@ def test_oracle_shifted_by_one_is_lossless_but_useless():
 
 @pytest.mark.parametrize("depth", [1, 4, 7])
 @pytest.mark.parametrize("max_new_tokens", range(1, 10))
-def test_budget_is_never_exceeded_by_a_block_that_is_accepted_whole(depth, max_new_tokens):
+def test_budget_is_never_exceeded_by_a_block_that_is_accepted_whole(depth, max_new_tokens):  # B09
     steps = run_scripted("code_walk", depth, oracle("code_walk"), max_new_tokens=max_new_tokens)
     assert tiny.tokens(steps) == reference("code_walk")[:max_new_tokens]
     assert [step.finish_reason for step in steps] == [None] * (len(steps) - 1) + ["length"]
@@ -85,7 +85,7 @@ def test_budget_is_never_exceeded_by_a_block_that_is_accepted_whole(depth, max_n
 
 
 @pytest.mark.parametrize("depth", [1, 4])
-def test_stop_token_at_any_place_of_a_block_ends_the_run_there(depth):
+def test_stop_token_at_any_place_of_a_block_ends_the_run_there(depth):  # B08
     expected = reference("code_matrix")
     for index in range(2 * depth + 3):
         stop = expected[index]
@@ -135,7 +135,7 @@ class CountingTarget:
         return (31 * token + position) % cls.VOCABULARY
 
 
-def test_target_draft_and_output_agree_on_the_length_after_each_of_1000_rounds():
+def test_target_draft_and_output_agree_on_the_length_after_each_of_1000_rounds():  # B18
     rng, committed = random.Random(5), [3, 1, 4]
     target = CountingTarget()
 
@@ -163,12 +163,12 @@ def test_target_draft_and_output_agree_on_the_length_after_each_of_1000_rounds()
 
 
 @pytest.mark.parametrize("prompt_tokens", [*range(1, 26), *range(231, 256)])
-def test_first_token_does_not_depend_on_the_mode(prompt_tokens):
+def test_first_token_does_not_depend_on_the_mode(prompt_tokens):  # B13
     ids = prompts()["code_ledger"]["ids"][:prompt_tokens]
     assert tiny.tokens(tiny.dspark(ids, max_new_tokens=1)) == tiny.tokens(tiny.ar(ids, max_new_tokens=1))
 
 
-def test_draft_context_does_not_drift_along_a_generation():
+def test_draft_context_does_not_drift_along_a_generation():  # B18
     """A context that drifts keeps the text and loses the acceptance, so it is compared with a fresh one."""
     ids = prompts()["code_main"]["ids"]
     proposer = tiny.proposer()

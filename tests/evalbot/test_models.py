@@ -46,7 +46,9 @@ def test_a_fetched_model_is_used_and_its_hash_is_part_of_the_identity(repo: Fake
     assert record.identity.baseline.models_sha256 == record.identity.candidate.models_sha256 is not None
 
 
-def test_a_flipped_byte_of_a_model_is_an_error_that_names_both_hashes(repo: FakeRepo, model: Path) -> None:
+def test_a_flipped_byte_of_a_model_is_an_error_that_names_both_hashes(
+    repo: FakeRepo, model: Path
+) -> None:  # A23
     expected = model_sha256(model)
     (model / "model.safetensors").write_bytes(b"weightz")
     record = scored(repo, model, expected)
