@@ -152,7 +152,9 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 def main() -> None:
     """Entry point. A polite termination is handled like Ctrl-C, so that nothing is left behind."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    # SIGINT too: a command that a script starts in the background inherits it ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     app()
 
 
