@@ -89,7 +89,8 @@ def measure(
         status = _follow(argv, baseline.tree.path, errors.fileno(), config.measure.timeout_s, progress)
         errors.seek(0)
         said = last_line(errors.read().decode(errors="replace"), str(baseline.tree.path))
-    if not answered.exists():
+    # A manager that was ended from outside wrote nothing that can be trusted, whatever lies there.
+    if status != 0 or not answered.exists():
         how = (
             f"ended with status {status}"
             if status is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evalbot.config import policy_sha256
 from evalbot.errors import BadRequest
 from evalbot.score import deciding, score
 from evalbot.types import Analysis, Record, Verdict
@@ -13,6 +14,9 @@ def rescore(record: Record) -> Verdict:
 
     Raises BadRequest if the record's own verdict or analysis differs from what its runs give.
     """
+    bound = record.identity.policy_sha256
+    if bound is not None and bound != policy_sha256(record.policy):
+        raise BadRequest("The policy of the record is not the one its identity names: it was changed.")
     verdict = score(record.runs, record.policy, record.facts)
     analysis = deciding(record.runs, record.policy)
     stored = Analysis(measurements=record.measurements, comparisons=record.comparisons, gates=record.gates)

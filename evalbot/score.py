@@ -18,6 +18,8 @@ from harness import compare, gates
 from harness.schema import Arm, Case, Comparison, GateResult, HarnessResult, Interval, LaunchFailure, Policy
 
 TIERS: tuple[Tier, ...] = ("XS", "S", "M", "L", "XL")
+CORRECTNESS = frozenset({"losslessness", "ar-tokens", "accuracy"})
+"""Gates that noise cannot fail."""
 FATAL_FAILURES = 2
 """A worker that fails once may have met bad luck; the second time it is the build."""
 
@@ -65,6 +67,10 @@ def score(runs: tuple[HarnessResult, ...], policy: Policy, facts: Facts) -> Verd
     if absent or headline is None:
         return judge.say("error", sentences.unmeasured(absent, failed[0][0] if failed[0] else None))
     if facts.identical:
+        wrong = next((gate for gate in failed[0] if gate.name in CORRECTNESS), None)
+        if wrong is not None:
+            # Equal trees that disagree with themselves: main is not a valid denominator.
+            return judge.say("error", sentences.unscorable(wrong), axis=wrong.name)
         return judge.identical(headline)
     return judge.failed(failed) if failed[0] else judge.speed(headline, last, analysis)
 

@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from evalbot.errors import UnsafeTree
 from evalbot.git import Git
@@ -85,7 +85,15 @@ def export(git: Git, files: Iterable[Entry], destination: Path) -> None:
 
 
 def _refuse_unsafe(files: tuple[Entry, ...]) -> None:
+    paths = [entry.path for entry in files]
+    taken = set(paths)
     for entry in files:
+        # A crafted tree can hold a link and a file below it, which would be written where the link points.
+        above = {str(parent) for parent in PurePosixPath(entry.path).parents}
+        if len(taken) < len(paths) or above & taken:
+            raise UnsafeTree(
+                f"{entry.path!r} stands in the tree twice or below a file: git writes no such tree."
+            )
         if entry.mode == GITLINK:
             raise UnsafeTree(
                 f"{entry.path} is a submodule: its contents are not part of the tree that is measured. "

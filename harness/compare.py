@@ -11,6 +11,7 @@ Axes are named ``CASE:KIND``, KIND being ``dspark`` and ``ar`` (decode tok/s), `
 from __future__ import annotations
 
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ UNITS = {
     "peak-memory": "MB",
     "ppl": "",
 }
+_LARGEST_EXPONENT = math.log(sys.float_info.max)
+
 RATES = ("dspark", "ar", "prefill", "round")
 """Kinds compared launch by launch; tau and accepted are counts and are compared pooled."""
 
@@ -94,11 +97,12 @@ def measurements(result: HarnessResult, policy: Policy) -> tuple[Measurement, ..
     if result.accuracy:
         for arm in ARMS:
             nll = [getattr(sample, f"{arm}_nll") for sample in result.accuracy]
-            found.append(
-                Measurement(
-                    name="accuracy:ppl", unit="", arm=arm, value=math.exp(float(np.mean(nll))), n=len(nll)
+            mean = float(np.mean(nll))
+            # A perplexity beyond the largest float has no value to show; the accuracy gate judges the rest.
+            if mean < _LARGEST_EXPONENT:
+                found.append(
+                    Measurement(name="accuracy:ppl", unit="", arm=arm, value=math.exp(mean), n=len(nll))
                 )
-            )
     return tuple(found)
 
 

@@ -80,8 +80,9 @@ def draw(view: ModelView, domain: str, context_tokens: int, key: str) -> Prompt:
 
 
 def accuracy_window(view: ModelView, domain: str, tokens: int, index: int, count: int, seed: int) -> Prompt:
-    """Window ``index`` of ``count`` plain windows of exactly ``tokens`` ids, spread over the domain."""
-    passage = max(view.passages(domain, tokens), key=lambda candidate: len(candidate.spans))
+    """Window ``index`` of ``count`` plain windows of exactly ``tokens`` ids, the domain's texts in turn."""
+    passages = view.passages(domain, tokens)
+    passage = passages[index % len(passages)]
     spare = len(passage.spans) - tokens
     dice = random.Random(f"{seed}/accuracy/{index}")
     begin = int(spare * (index + dice.random()) / count)
