@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from evalbot import record as records
+from evalbot.config import policy_sha256
 from evalbot.errors import BadRequest, InfraError
 from evalbot.rescore import rescore
 from evalbot.score import deciding, score
@@ -130,3 +131,13 @@ def test_the_schema_describes_the_record() -> None:
     properties = schema["$defs"]["Record"]["properties"]
     assert {"schema_version", "identity", "verdict", "gates", "runs"} <= set(properties)
     assert msgspec.json.encode(schema)
+
+
+def test_a_policy_that_is_not_the_identitys_is_noticed() -> None:
+    record = record_of(run())
+    bound = msgspec.structs.replace(record.identity, policy_sha256=policy_sha256(Policy()))
+    honest = msgspec.structs.replace(record, identity=bound)
+    assert rescore(honest) == record.verdict
+    easier = msgspec.structs.replace(honest, policy=Policy(confidence=0.5))
+    with pytest.raises(BadRequest, match="policy of the record"):
+        rescore(easier)

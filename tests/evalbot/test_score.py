@@ -206,3 +206,18 @@ def test_nan_and_infinity_never_enter_a_record(value: float) -> None:
     )
     with pytest.raises(ValueError, match="never enter a record"):
         encode_json(broken)
+
+
+def test_equal_trees_with_wrong_output_are_an_error_and_not_none() -> None:
+    verdict = judged(Behaviour(wrong_token_at=3), facts=Facts(identical=True))
+    assert verdict.outcome == "error"
+    assert "losslessness" in (verdict.axis or "")
+
+
+def test_a_very_wrong_model_is_rejected_and_does_not_break_the_judge() -> None:
+    lost = run(candidate=Behaviour(top1=0.0, kl_nats=700.0))
+    worst = msgspec.structs.replace(
+        lost,
+        accuracy=tuple(msgspec.structs.replace(each, candidate_nll=800.0) for each in lost.accuracy),
+    )
+    assert score((worst, worst), POLICY, FACTS).outcome == "reject"

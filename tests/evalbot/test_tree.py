@@ -101,3 +101,11 @@ def test_notes_beside_a_model_do_not_change_its_hash_and_one_byte_of_it_does(tmp
     assert model_sha256(tmp_path) == before
     (tmp_path / "model.safetensors").write_bytes(b"weightz")
     assert model_sha256(tmp_path) != before
+
+
+@pytest.mark.parametrize("below", ["link", "link/note.txt", "link/deep/note.txt"])
+def test_nothing_is_written_below_a_link_or_over_a_file(repo: FakeRepo, tmp_path: Path, below: str) -> None:
+    crafted = (Entry("120000", "0" * 40, "link"), Entry("100644", "1" * 40, below))
+    with pytest.raises(UnsafeTree, match="twice or below a file"):
+        export(Git(repo.root, tmp_path), crafted, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
