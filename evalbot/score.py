@@ -72,7 +72,10 @@ def score(runs: tuple[HarnessResult, ...], policy: Policy, facts: Facts) -> Verd
             # Equal trees that disagree with themselves: main is not a valid denominator.
             return judge.say("error", sentences.unscorable(wrong), axis=wrong.name)
         return judge.identical(headline)
-    return judge.failed(failed) if failed[0] else judge.speed(headline, last, analysis)
+    if failed[0]:
+        return judge.failed(failed)
+    open_gates = tuple(gate for _, each in seen for gate in each.gates if gate.state != "PASS")
+    return judge.speed(headline, last, open_gates)
 
 
 def missing(run: HarnessResult, seen: Analysis) -> tuple[str, ...]:
@@ -193,12 +196,11 @@ class _Judge:
             return self.say("inconclusive", sentences.unconfirmed(first, fresh=True), axis=first[0].name)
         return self.say("reject", sentences.rejected(again[0], len(again) - 1), axis=again[0].name)
 
-    def speed(self, headline: Comparison, run: HarnessResult, seen: Analysis) -> Verdict:
-        """No gate failed: how large is the effect, and is it proven?"""
+    def speed(self, headline: Comparison, run: HarnessResult, undecided: tuple[GateResult, ...]) -> Verdict:
+        """Nothing to reject: how large is the effect, and is it proven? ``undecided``: of any run."""
         gain, bounds, smallest = _percentages(headline)
         assert gain is not None
         said = sentences.compared(headline, gain, bounds)
-        undecided = tuple(gate for gate in seen.gates if gate.state == "NOT_RUN")
         if undecided or bounds is None:
             reason = sentences.unproven(said, undecided, smallest)
             return self.say("inconclusive", reason, axis=headline.name, compared=headline)

@@ -221,3 +221,12 @@ def test_a_very_wrong_model_is_rejected_and_does_not_break_the_judge() -> None:
         accuracy=tuple(msgspec.structs.replace(each, candidate_nll=800.0) for each in lost.accuracy),
     )
     assert score((worst, worst), POLICY, FACTS).outcome == "reject"
+
+
+def test_a_gate_left_open_in_either_run_leaves_no_tier() -> None:
+    clean, noisy = run(candidate=FAST), run(candidate=replace(FAST, noise=0.02), seed=3)
+    assert {gate.state for gate in analyse(clean, POLICY).gates} == {"PASS"}
+    assert {gate.state for gate in analyse(noisy, POLICY).gates} == {"PASS", "NOT_RUN"}
+    assert score((clean,), POLICY, FACTS).tier is not None
+    for pair in ((clean, noisy), (noisy, clean)):
+        assert score(pair, POLICY, FACTS).outcome == "inconclusive"
