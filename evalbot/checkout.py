@@ -28,7 +28,9 @@ class RefSpec:
     def spelled(self) -> str:
         """The head as the user would type it."""
         if self.patch is not None:
-            return f"--patch {self.patch.name}"
+            # Below the working directory the path can be pasted again; elsewhere it tells of the machine.
+            patch, here = self.patch.resolve(), Path.cwd()
+            return f"--patch {patch.relative_to(here) if patch.is_relative_to(here) else patch.name}"
         return "--worktree" if self.worktree else self.head
 
 

@@ -18,7 +18,7 @@ def escape(text: str) -> str:
 def markdown(record: Record) -> str:
     """The report of one evaluation as GitHub Markdown."""
     verdict = record.verdict
-    parts = [f"### `{verdict.label}`", f"{escape(verdict.reason)} {escape(verdict.advice)}"]
+    parts = [f"### `{verdict.label}`", f"{escape(verdict.reason)} {verdict.advice}"]
     parts.append(_table(("", ""), rows.summary(record)))
     axes = rows.axes(record)
     if axes:
