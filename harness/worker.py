@@ -12,7 +12,6 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -122,7 +121,7 @@ class Worker:
             reason = step.finish_reason or reason
         done = Done(
             id=request.id,
-            prefill_tokens=_computed_prefill(llm, request.prompt_ids),
+            prefill_tokens=llm.prefill_tokens,
             prompt_sha256=ids_sha256(request.prompt_ids),
             proposed=tuple(proposed),
             accepted=tuple(accepted),
@@ -172,11 +171,6 @@ def _import_engine() -> type[LLM]:
         raise ImportError(f"engine was imported from {found}, expected below {tree}")
     loaded: type[LLM] = engine.llm.LLM
     return loaded
-
-
-def _computed_prefill(llm: LLM, prompt_ids: Sequence[int]) -> int:
-    """Prompt tokens that the last generation computed; all of them in an engine without a prompt cache."""
-    return int(llm.prefill_tokens)
 
 
 def _sentence(error: Exception) -> str:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from harness.schema import Sample
 
-DEFINITION = "committed tokens per verify round, bonus included, pooled over rounds"
-
 
 @dataclass(frozen=True)
 class Acceptance:
@@ -37,10 +35,6 @@ class Acceptance:
     @property
     def accepted_per_round(self) -> float:
         return self.accepted / self.rounds
-
-    @property
-    def proposed_per_round(self) -> float:
-        return self.proposed / self.rounds
 
 
 def pooled(samples: Iterable[Sample]) -> Acceptance | None:
