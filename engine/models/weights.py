@@ -116,6 +116,7 @@ def check_values(tensor: Tensor, name: str, source: str) -> None:
 def _read_file(path: Path) -> dict[str, Tensor]:
     try:
         with safe_open(path, framework="pt") as file:
+            # The handle is no mapping: it has keys() and cannot be iterated itself.
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise WeightsError(f"{path} does not exist; fetch the checkpoint again.") from None

@@ -35,7 +35,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:
         for group in self.param_groups:
             stacks: dict[tuple[int, int], list[tuple[nn.Parameter, Tensor, bool]]] = defaultdict(list)
             for param in group["params"]:

@@ -198,7 +198,7 @@ def test_the_report_keeps_short_and_looping_continuations_apart(target: CausalLM
     class Hash:
         sha256 = None
 
-    result = evaluate_prompts(target, Hash(), DRAFT, prompts, 48)  # type: ignore[arg-type]
+    result = evaluate_prompts(target, Hash(), DRAFT, prompts, 48)
     admitted = result["groups"].get("pooled", {"prompts": 0})["prompts"]
     assert admitted + sum(result["left_out"].values()) == 3
     assert "Left out" in table(result)

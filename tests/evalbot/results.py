@@ -112,7 +112,7 @@ def run(
 
 
 def failure(detail: str = "The worker exited with status 1.", stage: str = "load") -> LaunchFailure:
-    return LaunchFailure(stage=stage, kind="exit", detail=detail)  # type: ignore[arg-type]
+    return LaunchFailure(stage=stage, kind="exit", detail=detail)
 
 
 def _result(

@@ -19,7 +19,7 @@ SEED = 7
 
 
 def scored(repo: FakeRepo, head: str = "work", **spec: object) -> Record:
-    wanted = RefSpec(head=head, **spec)  # type: ignore[arg-type]
+    wanted = RefSpec(head=head, **spec)
     return evaluate(repo.root, wanted, Silent(), seed=SEED)
 
 

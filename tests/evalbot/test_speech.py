@@ -22,7 +22,7 @@ FAST = record_of(run(candidate=Behaviour(dspark_tok_s=55.0)))
 
 def shown(record: object, width: int) -> str:
     console = Console(file=io.StringIO(), width=width)
-    show(record, console)  # type: ignore[arg-type]
+    show(record, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

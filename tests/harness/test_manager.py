@@ -141,7 +141,7 @@ def test_a_result_on_standard_output_is_noise(measure: Measure) -> None:
 
 @pytest.mark.parametrize("at", ["start", "load", "generate"])
 def test_a_crash_is_recorded_twice_and_ends_the_run(measure: Measure, at: str) -> None:
-    run = measure(Behaviour(fault="crash", at=at), plan=quick())  # type: ignore[arg-type]
+    run = measure(Behaviour(fault="crash", at=at), plan=quick())
     assert run.error is None
     details = failures(run, "candidate")
     assert len(details) == 2
@@ -196,7 +196,7 @@ def test_a_broken_protocol_voids_the_launch(measure: Measure, behaviour: Behavio
 
 @pytest.mark.parametrize("fault", ["empty", "short"])
 def test_empty_and_short_output_is_kept_and_fails_losslessness(measure: Measure, fault: str) -> None:
-    run = measure(Behaviour(fault=fault), plan=quick())  # type: ignore[arg-type]
+    run = measure(Behaviour(fault=fault), plan=quick())
     assert failures(run, "candidate") == []
     assert gate(run, "losslessness").state == gate(run, "ar-tokens").state == "FAIL"
 
@@ -241,7 +241,7 @@ def test_rounds_that_did_not_happen_are_caught(measure: Measure) -> None:
 
 @pytest.mark.parametrize("cache", ["honest", "hidden"])
 def test_a_prompt_cache_is_caught_whether_owned_up_to_or_not(measure: Measure, cache: str) -> None:
-    run = measure(Behaviour(prefix_cache=cache, prefill_us=300.0), plan=quick())  # type: ignore[arg-type]
+    run = measure(Behaviour(prefix_cache=cache, prefill_us=300.0), plan=quick())
     assert gate(run, "plausibility:prefill").state == "FAIL"
 
 

@@ -38,7 +38,7 @@ def launch(tree: Path, task: object, model: ModelFiles = MODEL) -> tuple[Launch,
         arm="candidate", tree=str(tree), worker=(sys.executable, "-m", "harness.worker"), commit_sha="abc"
     )
     place = session.Place(0, "c")
-    return session.launch(source, PLAN, model, 256, place, time.perf_counter(), task)  # type: ignore[arg-type]
+    return session.launch(source, PLAN, model, 256, place, time.perf_counter(), task)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def seen(view: ModelView) -> Seen:
     record, value = launch(REPOSITORY, converse)
     assert record.failure is None
     refusal, _ = launch(REPOSITORY, lambda client, _: client.generate(prompt.ids * 2, "ar", 8, ()))
-    ar, dspark, scores = value  # type: ignore[misc]
+    ar, dspark, scores = value
     return Seen(record, prompt, ar, dspark, scores, refusal)
 
 
