@@ -30,12 +30,19 @@ TASKS: dict[str, tuple[str, ...]] = {
         "Write three questions that the following text answers, and answer them.",
         "What can a reader learn from this text?",
         "Describe the tone of the following text and give examples.",
+        "Tell a friend, in a full paragraph, what this text says.",
+        "Write what follows after the text below.",
+        "Put the text above into plain words without losing anything.",
+        "Go through the text part by part and say what each part is for.",
+        "Give a detailed account of the text for someone who cannot read it now.",
     ),
     "prose": (
         "Summarise the story so far.",
         "Describe the people who appear in this passage.",
         "Describe the place in this passage.",
         "Retell this passage from another point of view.",
+        "Tell this again as one of the people in it would tell it.",
+        "Rewrite this passage in today's English.",
         "What does the writer think about the subject? Answer with evidence from the text.",
     ),
     "code": (
@@ -48,6 +55,11 @@ TASKS: dict[str, tuple[str, ...]] = {
         "Continue the following code.",
         "What are the inputs and outputs of the functions in this code?",
         "Suggest an improvement to the following code and show it.",
+        "Review the following code: how is it built, and what is weak in it?",
+        "Document every function of this code.",
+        "Take a beginner through this code from top to bottom.",
+        "Which data structures does this code use, and why?",
+        "Write the next functions of this file.",
     ),
     "docs": (
         "Explain the following documentation to a beginner.",
@@ -61,6 +73,9 @@ TASKS: dict[str, tuple[str, ...]] = {
         "Continue this conversation.",
         "List the open questions at the end of this conversation.",
         "Rewrite the last answer of this conversation more politely.",
+        "Answer the last speaker of this conversation and give reasons.",
+        "What should these people do now? Explain.",
+        "Tell this conversation as a story.",
     ),
     "math": (
         "Explain the mathematics in the following text step by step.",
@@ -68,6 +83,8 @@ TASKS: dict[str, tuple[str, ...]] = {
         "State the main result of the following text and why it holds.",
         "Summarise the method used in this text.",
         "Write a similar problem and solve it.",
+        "Teach this to a student who sees it for the first time.",
+        "Answer the question that this text ends with, and say why.",
     ),
 }
 

@@ -16,7 +16,9 @@ from engine.training.dataset import BucketPlan
 class Recipe:
     """``documents`` are written by the target itself before the buckets are filled.
 
-    ``compact``: features are cached in eight bits, so that twice as many sequences fit.
+    ``compact``: features are cached in eight bits, so that twice as many sequences fit. ``rounds``: how often
+    documents and buckets are made anew in the course of one run, where memory holds only a part of the data.
+    ``natural_share``: anchors that stand in the prompt's tail rather than in the continuation.
     """
 
     taps: tuple[int, ...]
@@ -32,6 +34,8 @@ class Recipe:
     muon_lr: float = 4e-3
     adam_lr: float = 6e-3
     compact: bool = True
+    rounds: int = 1
+    natural_share: float = 0.25
 
     def draft_config(self, target: ModelConfig, tokenizer_sha256: str | None) -> DraftConfig:
         """A draft of the target's own width, untied: embedding and head stay the target's modules."""
@@ -94,6 +98,32 @@ SMOLLM2_REFINE = replace(
     compact=False,
 )
 
+# From a trained draft to the contexts that are served: four times fresh sequences, most of them long.
+SMOLLM2_LONG = replace(
+    SMOLLM2,
+    documents=4096,
+    document_tokens=512,
+    document_batch=4096,
+    buckets=(
+        BucketPlan(256, 6144, 192, 0.12, 6144),
+        BucketPlan(640, 7168, 192, 0.18, 3584),
+        BucketPlan(1024, 6144, 160, 0.22, 2048),
+        BucketPlan(1536, 3072, 160, 0.16, 1536),
+        BucketPlan(2048, 3072, 160, 0.16, 1024),
+        BucketPlan(3072, 1280, 144, 0.08, 640),
+        BucketPlan(3840, 1024, 144, 0.08, 512),
+    ),
+    held_out=(
+        BucketPlan(1024, 64, 160, 1.0, 64),
+        BucketPlan(2048, 48, 160, 1.0, 48),
+        BucketPlan(3584, 24, 160, 1.0, 24),
+    ),
+    muon_lr=2.5e-3,
+    adam_lr=3.5e-3,
+    rounds=4,
+    natural_share=0.1,
+)
+
 TINY = Recipe(
     taps=(1, 2, 4),
     draft_layers=1,
@@ -107,4 +137,9 @@ TINY = Recipe(
     held_out=(BucketPlan(32, 4, 16, 1.0, 4, raw=True),),
 )
 
-RECIPES = {"smollm2-135m": SMOLLM2, "smollm2-135m-refine": SMOLLM2_REFINE, "tiny": TINY}
+RECIPES = {
+    "smollm2-135m": SMOLLM2,
+    "smollm2-135m-refine": SMOLLM2_REFINE,
+    "smollm2-135m-long": SMOLLM2_LONG,
+    "tiny": TINY,
+}

@@ -13,6 +13,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -27,7 +29,7 @@ from engine.models.decoder import CausalLM
 from engine.models.dspark import DSparkDraft, Vocabulary
 from engine.models.weights import SINGLE, read_tensors
 from engine.training import dataset, teacher
-from engine.training.dataset import Bucket, Sequences
+from engine.training.dataset import Bucket, BucketPlan, Sequences
 from engine.training.prompts import PromptBuilder, Text
 from engine.training.recipe import Recipe
 from engine.training.trainer import Point, TrainConfig, Trainer
@@ -76,16 +78,21 @@ def train(
     torch.manual_seed(seed)
     out.mkdir(parents=True, exist_ok=True)
     model, tokenizer = load_target(target)
+    material = _Material(model, tokenizer, recipe, texts, seed, log)
     if resume:
-        held, learnt, scales, budget = _read_data(out, model.device)
+        data = _read_data(out, model.device)
     else:
-        held, learnt, scales = _make_data(model, tokenizer, recipe, texts, seed, log)
-        budget = seconds - (time.monotonic() - began)
-        torch.save((held, learnt, scales, budget), out / _DATA)
+        held, scales = material.held_out()
+        loaded = time.monotonic() - began
+        learnt = material.round(0)
+        left = seconds - loaded - recipe.rounds * (time.monotonic() - began - loaded)
+        data = _Data(0, held, learnt, scales, left)
+        torch.save(data, out / _DATA)
 
     def cached(sequences: Sequence[Sequences]) -> list[Bucket]:
         return [
-            dataset.cache_features(model, part, recipe.taps, scales, recipe.compact) for part in sequences
+            dataset.cache_features(model, part, recipe.taps, data.scales, recipe.compact)
+            for part in sequences
         ]
 
     vocabulary = Vocabulary(model.embed_tokens, model.lm_head, model.config.vocab_size)
@@ -93,30 +100,37 @@ def train(
     with torch.no_grad():
         draft.norm.weight.copy_(model.norm.weight)
     if init is not None:
-        _start_from(draft, init, model, scales)
+        _start_from(draft, init, model, data.scales)
     config = TrainConfig(
-        seconds=budget,
+        seconds=data.budget,
         steps=steps,
         seed=seed,
         compile_loss=compile_loss,
         muon_lr=recipe.muon_lr,
         adam_lr=recipe.adam_lr,
+        natural_share=recipe.natural_share,
     )
-    trainer = Trainer(model, draft, cached(learnt), cached(held), config)
+    trainer = Trainer(model, draft, cached(data.learnt), cached(data.held), config)
     if resume and (out / _STATE).exists():
         trainer.resume(out / _STATE)
-        log(f"resumed at step {trainer.step_index}, {trainer.spent:.0f} of {budget:.0f} s spent")
-    with _reporter(budget, log) as show:
+        log(f"resumed at step {trainer.step_index}, {trainer.spent:.0f} of {data.budget:.0f} s spent")
+    with _reporter(data.budget, log) as show:
 
         def report(point: Point) -> None:
             show(point)
             if point.held_out_tau is not None:
-                _save(draft, scales, out)
+                _save(draft, data.scales, out)
                 trainer.save(out / _STATE)
                 curve = [(p.seconds, p.step, p.loss, p.held_out_tau) for p in trainer.curve]
                 (out / _CURVE).write_text(json.dumps(curve) + "\n", encoding="utf-8")
 
-        trainer.run(report)
+        trainer.run(report, until=(data.round + 1) / recipe.rounds)
+        for index in range(data.round + 1, recipe.rounds):
+            trainer.learn_from(())
+            data = replace(data, round=index, learnt=material.round(index))
+            torch.save(data, out / _DATA)
+            trainer.learn_from(cached(data.learnt))
+            trainer.run(report, until=(index + 1) / recipe.rounds)
 
 
 def average(first: Path, second: Path, out: Path) -> None:
@@ -137,43 +151,90 @@ def average(first: Path, second: Path, out: Path) -> None:
     shutil.copyfile(second / "config.json", out / "config.json")
 
 
-def _make_data(
-    model: CausalLM, tokenizer: tokenizers.Tokenizer, recipe: Recipe, path: Path, seed: int, log: Log
-) -> tuple[list[Sequences], list[Sequences], Tensor]:
-    rng = random.Random(seed)
-    texts = list(_texts(path, tokenizer))
-    log(f"{len(texts)} documents, {sum(len(text.ids) for text in texts)} tokens")
-    if recipe.documents:
+@dataclass(frozen=True)
+class _Data:
+    """What a resumed run reads back. ``budget``: seconds of training over all rounds."""
+
+    round: int
+    held: list[Sequences]
+    learnt: list[Sequences]
+    scales: Tensor
+    budget: float
+
+
+class _Material:
+    """Texts, and sequences made of them: held-out ones once, and others for every round of training."""
+
+    def __init__(
+        self,
+        model: CausalLM,
+        tokenizer: tokenizers.Tokenizer,
+        recipe: Recipe,
+        path: Path,
+        seed: int,
+        log: Log,
+    ) -> None:
+        self._model, self._tokenizer, self._recipe = model, tokenizer, recipe
+        self._path, self._seed, self._log = path, seed, log
+
+    @cached_property
+    def _natural(self) -> tuple[list[Text], list[Text]]:
+        """(learnt, held out), a split that depends on nothing but the seed."""
+        texts = list(_texts(self._path, self._tokenizer))
+        self._log(f"{len(texts)} documents, {sum(len(text.ids) for text in texts)} tokens")
+        return _split(texts, random.Random(self._seed))
+
+    def held_out(self) -> tuple[list[Sequences], Tensor]:
+        """Held-out sequences, and the scale of each tap [L]."""
+        rng = random.Random(f"{self._seed}/held out")
+        learnt, held = self._natural
+        written = self._written(rng, self._recipe.documents // HELD_OUT_EVERY)
+        builder = PromptBuilder(self._tokenizer, learnt, self._seed)
+        sample = torch.tensor([builder.raw(256) for _ in range(8)], device=self._model.device)
+        scales = teacher.tap_scales(self._model, sample, self._recipe.taps)
+        return self._generated(held + written, self._recipe.held_out, 0.0, rng), scales
+
+    def round(self, index: int) -> list[Sequences]:
+        """Sequences of a round, from the natural texts and from documents that no other round has."""
+        rng = random.Random(f"{self._seed}/{index}")
+        if self._model.device.type == "cuda":
+            # What the last round cached is gone; its segments would crowd out the decode caches.
+            torch.cuda.empty_cache()
+        texts = self._natural[0] + self._written(rng, self._recipe.documents)
+        return self._generated(texts, self._recipe.buckets, _LOOPS_KEPT, rng)
+
+    def _written(self, rng: random.Random, count: int) -> list[Text]:
+        recipe = self._recipe
+        if not count:
+            return []
         written = dataset.write_documents(
-            model, tokenizer, recipe.documents, recipe.document_tokens, recipe.document_batch, rng
+            self._model, self._tokenizer, count, recipe.document_tokens, recipe.document_batch, rng
         )
         total = sum(len(text.ids) for text in written)
-        log(f"{len(written)} documents written by the target, {total} tokens")
-        texts += written
+        self._log(f"{len(written)} documents written by the target, {total} tokens")
+        return written
+
+    def _generated(
+        self, texts: Sequence[Text], plans: Sequence[BucketPlan], loops_kept: float, rng: random.Random
+    ) -> list[Sequences]:
+        builder = PromptBuilder(self._tokenizer, texts, rng.randrange(2**31))
+        return [
+            dataset.generate(self._model, builder, plan, loops_kept=loops_kept, rng=rng, report=self._log)
+            for plan in plans
+        ]
+
+
+def _split(texts: list[Text], rng: random.Random) -> tuple[list[Text], list[Text]]:
     rng.shuffle(texts)
-    held_texts = texts[::HELD_OUT_EVERY]
-    learnt_texts = [text for index, text in enumerate(texts) if index % HELD_OUT_EVERY]
-    builder = PromptBuilder(tokenizer, learnt_texts, seed)
-    held_builder = PromptBuilder(tokenizer, held_texts, seed + 1)
-    sample = torch.tensor([builder.raw(256) for _ in range(8)], device=model.device)
-    scales = teacher.tap_scales(model, sample, recipe.taps)
-    held = [
-        dataset.generate(model, held_builder, plan, loops_kept=0.0, rng=rng, report=log)
-        for plan in recipe.held_out
-    ]
-    learnt = [
-        dataset.generate(model, builder, plan, loops_kept=_LOOPS_KEPT, rng=rng, report=log)
-        for plan in recipe.buckets
-    ]
-    return held, learnt, scales
+    learnt = [text for index, text in enumerate(texts) if index % HELD_OUT_EVERY]
+    return learnt, texts[::HELD_OUT_EVERY]
 
 
-def _read_data(out: Path, device: torch.device) -> tuple[list[Sequences], list[Sequences], Tensor, float]:
+def _read_data(out: Path, device: torch.device) -> _Data:
     path = out / _DATA
     if not path.exists():
         raise ConfigError(f"{path} does not exist: there is no run to resume in {out}; start one first.")
-    data: tuple[list[Sequences], list[Sequences], Tensor, float]
-    data = torch.load(path, map_location=device, weights_only=False)
+    data: _Data = torch.load(path, map_location=device, weights_only=False)
     return data
 
 

@@ -63,6 +63,8 @@ SOURCES: tuple[Source, ...] = (
         "public domain (SQLite), MIT",
         4_000_000,
     ),
+    Source("rust-std", "apt", "rust-src", (".rs",), "code", "MIT or Apache-2.0", 2_500_000),
+    Source("go-std", "apt", "golang-1.19-src", (".go",), "code", "BSD-3-Clause", 2_500_000),
     Source("lodash", "npm", "lodash@4.18.1", (".js",), "code", "MIT", 500_000),
     Source("rxjs", "npm", "rxjs@7.8.2", (".ts",), "code", "Apache-2.0", 900_000),
     Source("three", "npm", "three@0.187.0", (".js",), "code", "MIT", 2_500_000),

@@ -35,16 +35,17 @@ class _BatchCache:
 
     def decode(self, position: Tensor) -> Callable[[int, Tensor, Tensor, Tensor], Tensor]:
         """position: [1], where this step's token stands; read on the device, so a graph may replay it."""
+        visible = (self.positions <= position).view(1, 1, 1, -1)
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = self.slots[layer, 0], self.slots[layer, 1]
             keys.index_copy_(2, position, k.transpose(1, 2))
             values.index_copy_(2, position, v.transpose(1, 2))
             batch, _, heads, head_dim = q.shape
+            # The heads of a group stand as query rows, so that their keys are read once.
             grouped = q.reshape(batch, keys.shape[1], -1, head_dim)
-            scores = (grouped @ keys.transpose(-1, -2)).float() * head_dim**-0.5
-            scores.masked_fill_(self.positions > position, float("-inf"))
-            return (scores.softmax(-1).to(values.dtype) @ values).reshape(batch, 1, heads, head_dim)
+            mixed = scaled_dot_product_attention(grouped, keys, values, attn_mask=visible)
+            return mixed.reshape(batch, 1, heads, head_dim)
 
         return attend
 
@@ -65,10 +66,11 @@ def continuations(
     new_tokens: int,
     temperature: float = 0.0,
     top_k: int = 40,
-    chunk: int = 32,
+    chunk_tokens: int = 65_536,
 ) -> Tensor:
     """prompts: [B, P] int64, equally long; returns [B, new_tokens]. Stop tokens do not end a row."""
     batch, length = prompts.shape
+    chunk = max(1, chunk_tokens // length)
     cache = _BatchCache(model, batch, -(-(length + new_tokens) // 8) * 8)
     first = []
     positions = torch.arange(length, device=prompts.device)

@@ -77,7 +77,8 @@ class Trainer:
             raise ValueError(
                 "the trainer supports drafts with a vanilla Markov head and a confidence head only"
             )
-        self.draft, self.train, self.held, self.config = draft, train, held, config
+        self.draft, self.held, self.config = draft, held, config
+        self.learn_from(train)
         self.head = model.lm_head.weight.detach()
         self.device = model.device
         own = list(draft.named_parameters())
@@ -89,19 +90,26 @@ class Trainer:
         self.adam = torch.optim.AdamW(rest, lr=config.adam_lr, betas=(0.9, 0.95), weight_decay=0.0)
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.choice = torch.Generator().manual_seed(config.seed)
-        self.shares = torch.tensor([bucket.plan.share for bucket in train])
         self.kernel = losses.compiled_rows() if config.compile_loss else losses.rows_statistics
         self.step_index, self.spent = 0, 0.0
         self.curve: list[Point] = []
 
-    def run(self, report: Callable[[Point], None]) -> None:
-        """Trains until the budget is spent; reports every 200 steps and at every evaluation."""
+    def learn_from(self, train: Sequence[Bucket]) -> None:
+        """Takes other sequences to train on; optimisers and schedule go on."""
+        self.train = train
+        self.shares = torch.tensor([bucket.plan.share for bucket in train])
+
+    def run(self, report: Callable[[Point], None], until: float = 1.0) -> None:
+        """Trains until the share ``until`` of the budget is spent.
+
+        Reports every 200 steps and at every evaluation, of which the last comes at the end.
+        """
         began, before = time.monotonic(), self.spent
         next_evaluation = self.spent + self.config.evaluate_every_s
-        while self._progress() < 1.0:
+        while self._progress() < until:
             value, overlap = self._step()
             self.spent = before + time.monotonic() - began
-            evaluate = self._progress() >= 1.0 or self.spent >= next_evaluation
+            evaluate = self._progress() >= until or self.spent >= next_evaluation
             if evaluate:
                 next_evaluation = self.spent + self.config.evaluate_every_s
             if evaluate or self.step_index % 200 == 0:

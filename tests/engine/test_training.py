@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,8 +23,9 @@ from engine.training.evaluate import held_out, walk
 from engine.training.forward import block_hidden, choose_anchors
 from engine.training.optim import one_cycle, orthogonalised
 from engine.training.prompts import PromptBuilder, Text
-from engine.training.recipe import TINY
+from engine.training.recipe import TINY, Recipe
 from engine.training.report import evaluate_prompts, table
+from engine.training.trainer import Trainer
 from tests.engine import tiny
 from tests.engine.parity import DRAFT, TARGET, read_json
 
@@ -153,14 +156,16 @@ def test_every_prompt_of_a_bucket_has_its_length(tmp_path: Path) -> None:
         assert 0 not in ids
 
 
-def _train(folder: Path, *, steps: int, resume: bool = False) -> list[list[float | None]]:
+def _train(
+    folder: Path, *, steps: int, resume: bool = False, recipe: Recipe = TINY
+) -> list[list[float | None]]:
     texts = folder / "texts.jsonl"
     source = Path(run.__file__).read_text(encoding="utf-8")
     rows = [json.dumps(["source", "code", source[start : start + 2500]]) for start in range(0, 5000, 250)]
     texts.write_text("\n".join(rows) + "\n", encoding="utf-8")
     run.train(
         str(QWEN3_TINY),
-        TINY,
+        recipe,
         texts,
         folder / "out",
         seconds=600,
@@ -185,6 +190,27 @@ def test_training_learns_resumes_and_writes_a_draft_that_loads(tmp_path: Path, t
     llm = LLM.load(TARGET, tmp_path / "out", device="cpu")
     steps = list(llm.generate(PROMPTS[0]["ids"], mode="dspark", max_new_tokens=48, stop_ids=[98]))
     assert [token for step in steps for token in step.token_ids] == PROMPTS[0]["ar_ids"][:48]
+
+
+def test_every_round_trains_on_sequences_of_its_own_and_resumes(
+    tmp_path: Path, target: CausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[torch.Tensor] = []
+    learn_from = Trainer.learn_from
+
+    def watch(trainer: Trainer, train: Sequence[Bucket]) -> None:
+        seen.extend(bucket.ids for bucket in train)
+        learn_from(trainer, train)
+
+    monkeypatch.setattr(Trainer, "learn_from", watch)
+    recipe = replace(TINY, rounds=3)
+    curve = _train(tmp_path, steps=6, recipe=recipe)
+    assert [point[1] for point in curve if point[3] is not None] == [2, 4, 6]
+    assert len(seen) == 3
+    assert not any(torch.equal(one[:1], other[:1]) for one, other in pairwise(seen))
+    seen.clear()
+    assert _train(tmp_path, steps=8, resume=True, recipe=recipe)[:3] == curve
+    assert len(seen) == 1, "the last round is gone on with, no other is made again"
 
 
 def test_resuming_without_a_run_says_so(tmp_path: Path) -> None:
