@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.layers.attention import attend_causal
@@ -44,7 +45,8 @@ class _BatchCache:
             batch, _, heads, head_dim = q.shape
             # The heads of a group stand as query rows, so that their keys are read once.
             grouped = q.reshape(batch, keys.shape[1], -1, head_dim)
-            mixed = scaled_dot_product_attention(grouped, keys, values, attn_mask=visible)
+            with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+                mixed = scaled_dot_product_attention(grouped, keys, values, attn_mask=visible)
             return mixed.reshape(batch, 1, heads, head_dim)
 
         return attend
