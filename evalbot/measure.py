@@ -23,7 +23,6 @@ import msgspec
 from evalbot.build import Build, last_line
 from evalbot.config import Config, ModelSource, command
 from evalbot.errors import BadRequest, HarnessFailed, InfraError
-from evalbot.pin import PinnedTree
 from evalbot.sandbox import kill_group
 from evalbot.tree import model_sha256
 from harness.schema import ArmSource, HarnessResult, ModelFiles, RunPlan, RunRequest, encode_json
@@ -32,11 +31,11 @@ Progress = Callable[[dict[str, Any]], None]
 _GRACE_S = 15.0
 
 
-def load_plan(name: str, baseline: PinnedTree) -> RunPlan:
-    """The plan ``name`` as main's harness defines it. Raises BadRequest if it has no such plan."""
-    done = _trusted((sys.executable, "-m", "harness.plans", name), baseline.path, 60.0, "reading the plan")
+def load_plan(name: str, tree: Path) -> RunPlan:
+    """The plan ``name`` as the harness of main's ``tree`` defines it. Raises BadRequest if it has none."""
+    done = _trusted((sys.executable, "-m", "harness.plans", name), tree, 60.0, "reading the plan")
     if done.returncode != 0:
-        raise BadRequest(last_line(done.stderr, str(baseline.path)) + ".")
+        raise BadRequest(last_line(done.stderr, str(tree)) + ".")
     try:
         return msgspec.json.decode(done.stdout, type=RunPlan)
     except msgspec.DecodeError as error:
@@ -46,10 +45,10 @@ def load_plan(name: str, baseline: PinnedTree) -> RunPlan:
         ) from None
 
 
-def find_models(plan: RunPlan, config: Config, baseline: PinnedTree) -> tuple[ModelFiles, ...]:
-    """Files of every model that the plan names; those that are fetched are fetched by main's engine."""
+def find_models(plan: RunPlan, config: Config, tree: Path) -> tuple[ModelFiles, ...]:
+    """Files of every model that the plan names, from main's ``tree`` or fetched by its engine."""
     names = [case.model for case in plan.cases] + ([plan.accuracy.model] if plan.accuracy else [])
-    return tuple(_model(name, config, baseline) for name in dict.fromkeys(names))
+    return tuple(_model(name, config, tree) for name in dict.fromkeys(names))
 
 
 def models_sha256(models: tuple[ModelFiles, ...]) -> str:
@@ -68,10 +67,7 @@ def measure(
     directory: Path,
     progress: Progress,
 ) -> HarnessResult:
-    """Run the pinned harness once and read its result.
-
-    ``progress`` gets every event the manager prints. Raises HarnessFailed if there is no usable result.
-    """
+    """Run the pinned harness once over two builds and read its result."""
     request = RunRequest(
         plan=plan,
         seed=seed,
@@ -81,21 +77,27 @@ def measure(
         corpus=str(baseline.tree.path / config.measure.corpus),
         policy=config.policy,
     )
+    return ask(request, baseline.tree.path, directory, config.measure.timeout_s, progress)
+
+
+def ask(
+    request: RunRequest, tree: Path, directory: Path, timeout_s: float, progress: Progress
+) -> HarnessResult:
+    """Start the manager of ``tree`` on one request and read its result; ``directory`` is made for the two.
+
+    ``progress`` gets every event the manager prints. Raises HarnessFailed if there is no usable result.
+    """
     directory.mkdir()
     asked, answered = directory / "request.json", directory / "result.json"
     asked.write_bytes(encode_json(request))
     argv = (sys.executable, "-m", "harness.manager", str(asked), str(answered))
     with tempfile.TemporaryFile() as errors:
-        status = _follow(argv, baseline.tree.path, errors.fileno(), config.measure.timeout_s, progress)
+        status = _follow(argv, tree, errors.fileno(), timeout_s, progress)
         errors.seek(0)
-        said = last_line(errors.read().decode(errors="replace"), str(baseline.tree.path))
+        said = last_line(errors.read().decode(errors="replace"), str(tree))
     # A manager that was ended from outside wrote nothing that can be trusted, whatever lies there.
     if status != 0 or not answered.exists():
-        how = (
-            f"ended with status {status}"
-            if status is not None
-            else f"took longer than {config.measure.timeout_s:g} s"
-        )
+        how = f"ended with status {status}" if status is not None else f"took longer than {timeout_s:g} s"
         raise HarnessFailed(f"The harness {how} and left no result{': ' + said if said else ''}.")
     try:
         return msgspec.json.decode(answered.read_bytes(), type=HarnessResult)
@@ -109,16 +111,14 @@ def _source(build: Build) -> ArmSource:
     )
 
 
-def _model(name: str, config: Config, baseline: PinnedTree) -> ModelFiles:
+def _model(name: str, config: Config, tree: Path) -> ModelFiles:
     source = config.models.get(name)
     if source is None:
         raise InfraError(
             f"The plan names the model {name!r}, but evalbot.toml of the base has no [models.{name}]."
         )
-    target = (
-        _fetched(name, source, config, baseline) if source.fetch else baseline.path / (source.target or "")
-    )
-    draft = baseline.path / source.draft if source.draft else None
+    target = _fetched(name, source, config, tree) if source.fetch else tree / (source.target or "")
+    draft = tree / source.draft if source.draft else None
     for path in (target, draft):
         if path is not None and not path.is_dir():
             raise InfraError(f"The model {name!r} should lie in {path}, which is not a directory.")
@@ -138,12 +138,10 @@ class _Fetched(msgspec.Struct):
     sha256: str
 
 
-def _fetched(name: str, source: ModelSource, config: Config, baseline: PinnedTree) -> Path:
-    done = _trusted(
-        command(source.fetch or ()), baseline.path, config.measure.fetch_timeout_s, f"fetching {name}"
-    )
+def _fetched(name: str, source: ModelSource, config: Config, tree: Path) -> Path:
+    done = _trusted(command(source.fetch or ()), tree, config.measure.fetch_timeout_s, f"fetching {name}")
     if done.returncode != 0:
-        said = last_line(done.stderr, str(baseline.path)) or f"it ended with status {done.returncode}"
+        said = last_line(done.stderr, str(tree)) or f"it ended with status {done.returncode}"
         raise InfraError(f"The model {name!r} cannot be had: {said}.")
     try:
         found = msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=_Fetched)

@@ -5,18 +5,13 @@ A run that ends early still ends in a record: what is known by then, and a verdi
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import secrets
-import time
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from evalbot import __version__, sentences
-from evalbot.build import Build, build
+from evalbot import sentences
+from evalbot.account import Account
+from evalbot.build import build
 from evalbot.checkout import Checkout, RefSpec, checkout, resolve_base
 from evalbot.config import CONFIG_FILE, HARNESS, Config, parse, policy_sha256
 from evalbot.errors import BadRequest, EvalbotError, TouchesPinned
@@ -24,16 +19,13 @@ from evalbot.git import Git, GitFailed
 from evalbot.listener import Listener
 from evalbot.measure import find_models, load_plan, measure, models_sha256
 from evalbot.pin import Pinned, PinnedTree, pin, prove
-from evalbot.sandbox import Sandbox
-from evalbot.score import deciding, needs_confirmation, score
-from evalbot.types import RECORD_VERSION, ArmIdentity, Facts, Identity, Record, Request, Stop
+from evalbot.types import ArmIdentity, Facts, Record
 from evalbot.workspace import workspace
-from harness.schema import HarnessResult, ModelFiles, Policy, RunPlan
+from harness.schema import HarnessResult, ModelFiles, RunPlan
 
 UNSANDBOXED = (
     "The change was built and run unsandboxed, as this user: score only code that you would run yourself."
 )
-SEED_BITS = 31
 
 
 def evaluate(
@@ -58,22 +50,15 @@ def evaluate(
             run.evaluate(repo, directory)
         except EvalbotError as error:
             run.stop(error)
-    return run.record()
+    return run.record(spec.spelled(), spec.base)
 
 
-class _Evaluation:
-    """What is known so far of one evaluation, and the stages that find out more."""
+class _Evaluation(Account):
+    """The stages, each of which finds out more."""
 
     def __init__(self, spec: RefSpec, listener: Listener, plan: str | None, seed: int | None) -> None:
-        self.spec, self.listener, self.plan_name, self.seed = spec, listener, plan, seed
-        self.created_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self.sandbox = Sandbox()
-        self.policy = Policy()
-        self.identity = Identity()
-        self.facts = Facts()
-        self.runs: list[HarnessResult] = []
-        self.notes: list[str] = []
-        self.timings: dict[str, float] = {}
+        super().__init__(listener, plan, seed)
+        self.spec = spec
 
     def evaluate(self, repo: Path, directory: Path) -> None:
         """The stages in order. Any EvalbotError ends the story."""
@@ -87,13 +72,22 @@ class _Evaluation:
         if self.facts.set_aside:
             raise TouchesPinned(sentences.touches_pinned(self.facts.set_aside))
         with self.stage("plan", "models and cases"):
-            plan, models = self.prepare(config, pinned.baseline)
+            plan, models = self.prepare(config, pinned.baseline.path)
         self.notes.append(UNSANDBOXED)
         with self.stage("build", "main"):
             baseline = build(pinned.baseline, config.engine, self.sandbox, git.object_format)
         with self.stage("build", "the merged change"):
             candidate = build(pinned.candidate, config.engine, self.sandbox, git.object_format)
-        self.measure(plan, baseline, candidate, models, config, directory, git.object_format)
+
+        def once(stage: str, seed: int) -> HarnessResult:
+            result = measure(
+                plan, seed, baseline, candidate, models, config, directory / stage, self.listener.event
+            )
+            for arm in (baseline, candidate):
+                prove(arm.tree, git.object_format, "while it was measured")
+            return result
+
+        self.measure(plan.name, once)
 
     def check_out(self, git: Git) -> tuple[Config, Checkout]:
         base_sha = resolve_base(git, self.spec.base)
@@ -132,9 +126,9 @@ class _Evaluation:
         )
         return pinned
 
-    def prepare(self, config: Config, baseline: PinnedTree) -> tuple[RunPlan, tuple[ModelFiles, ...]]:
-        plan = load_plan(self.plan_name or "", baseline)
-        models = find_models(plan, config, baseline)
+    def prepare(self, config: Config, tree: Path) -> tuple[RunPlan, tuple[ModelFiles, ...]]:
+        plan = load_plan(self.plan_name or "", tree)
+        models = find_models(plan, config, tree)
         both = models_sha256(models)
         self.identity = msgspec.structs.replace(
             self.identity,
@@ -142,65 +136,6 @@ class _Evaluation:
             candidate=msgspec.structs.replace(self.identity.candidate, models_sha256=both),
         )
         return plan, models
-
-    def measure(
-        self,
-        plan: RunPlan,
-        baseline: Build,
-        candidate: Build,
-        models: tuple[ModelFiles, ...],
-        config: Config,
-        directory: Path,
-        object_format: str,
-    ) -> None:
-        """Measure; where a gate failed, measure once more on fresh prompts before it counts."""
-        seed = secrets.randbits(SEED_BITS) if self.seed is None else self.seed
-        for stage, number in (("measure", seed), ("confirm", _confirmation_seed(seed))):
-            with self.stage(stage, f"plan {plan.name}, seed {number}"):
-                result = measure(
-                    plan, number, baseline, candidate, models, config, directory / stage, self.listener.event
-                )
-                for arm in (baseline, candidate):
-                    prove(arm.tree, object_format, "while it was measured")
-            self.runs.append(result)
-            if not needs_confirmation(result, self.policy, self.facts):
-                return
-
-    def stop(self, error: EvalbotError) -> None:
-        self.facts = msgspec.structs.replace(self.facts, stop=Stop(cause=error.cause, sentence=str(error)))
-
-    @contextlib.contextmanager
-    def stage(self, name: str, detail: str) -> Iterator[None]:
-        self.listener.stage(name, detail)
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            spent = self.timings.get(name, 0.0) + time.monotonic() - started
-            self.timings[name] = round(spent, 3)
-
-    def record(self) -> Record:
-        runs = tuple(self.runs)
-        analysis = deciding(runs, self.policy)
-        return Record(
-            schema_version=RECORD_VERSION,
-            created_at=self.created_at,
-            evalbot_version=__version__,
-            request=Request(
-                head=self.spec.spelled(), base=self.spec.base, plan=self.plan_name or "", seed=self.seed
-            ),
-            identity=self.identity,
-            policy=self.policy,
-            facts=self.facts,
-            runs=runs,
-            measurements=analysis.measurements,
-            comparisons=analysis.comparisons,
-            gates=analysis.gates,
-            verdict=score(runs, self.policy, self.facts),
-            sandbox=self.sandbox.kind,
-            notes=tuple(self.notes),
-            timings=self.timings,
-        )
 
 
 def _arm_identity(tree: PinnedTree, config: Config) -> ArmIdentity:
@@ -212,9 +147,3 @@ def _arm_identity(tree: PinnedTree, config: Config) -> ArmIdentity:
         corpus_sha256=hashes.get(config.measure.corpus),
         pinned=hashes,
     )
-
-
-def _confirmation_seed(seed: int) -> int:
-    """Another seed that follows from the first, so that one number reproduces both measurements."""
-    drawn = hashlib.sha256(f"confirmation of {seed}".encode()).digest()
-    return int.from_bytes(drawn[:8]) >> (64 - SEED_BITS)
