@@ -37,9 +37,12 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@
 class WorkerProcess:
     """Context manager around one worker. Raises OSError on entry if it cannot be started."""
 
-    def __init__(self, source: ArmSource, engine_environment: dict[str, str]) -> None:
+    def __init__(
+        self, source: ArmSource, engine_environment: dict[str, str], number: int = 0, slot: int = 0
+    ) -> None:
         self._source = source
         self._engine_environment = engine_environment
+        self._number, self._slot = number, slot
         self._tail = bytearray()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -119,6 +122,8 @@ class WorkerProcess:
             protocol.FD_VARIABLE: str(fd),
             protocol.NONCE_VARIABLE: nonce,
             protocol.COMMIT_VARIABLE: self._source.commit_sha,
+            protocol.LAUNCH_VARIABLE: str(self._number),
+            protocol.SLOT_VARIABLE: str(self._slot),
         }
 
     def _drain(self, pipe: IO[bytes]) -> None:

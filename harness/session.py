@@ -63,7 +63,7 @@ def launch(
     ready: Ready | None = None
     failure: LaunchFailure | None = None
     try:
-        with WorkerProcess(source, plan.engine_environment) as worker:
+        with WorkerProcess(source, plan.engine_environment, place.number, place.slot) as worker:
             client = Client(worker.channel, plan.launch_timeout_s, plan.request_timeout_s)
             try:
                 ready = client.load(model, max_tokens)

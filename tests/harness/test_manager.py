@@ -21,10 +21,10 @@ from harness import environment, gates
 from harness.manager import Run
 from harness.manager import main as manager_main
 from harness.progress import Progress
+from harness.scenario import Behaviour
 from harness.schema import (
     AccuracyPlan,
     Arm,
-    ArmSource,
     Case,
     GateResult,
     HarnessResult,
@@ -35,8 +35,8 @@ from harness.schema import (
     encode_json,
 )
 from tests.fakes import corpus as fake
+from tests.fakes import scenario as scenarios
 from tests.fakes.corpus import FakeCorpus
-from tests.fakes.worker import Behaviour
 
 REPOSITORY = Path(__file__).parents[2]
 POLICY = Policy(min_launches=2)
@@ -69,15 +69,12 @@ Measure = Callable[..., HarnessResult]
 
 
 def request_for(corpus: FakeCorpus, candidate: Behaviour, baseline: Behaviour, plan: RunPlan) -> RunRequest:
-    def source(arm: Arm, behaviour: Behaviour) -> ArmSource:
-        worker = (sys.executable, "-m", "tests.fakes.worker", msgspec.json.encode(behaviour).decode())
-        return ArmSource(arm=arm, tree=str(REPOSITORY), worker=worker, commit_sha=arm)
-
+    scenario = scenarios.write(Path(tempfile.mkdtemp()) / "scenario.toml", candidate, baseline)
     return RunRequest(
         plan=plan,
         seed=1,
-        baseline=source("baseline", baseline),
-        candidate=source("candidate", candidate),
+        baseline=scenarios.source(scenario, "baseline"),
+        candidate=scenarios.source(scenario, "candidate"),
         models=(ModelFiles(name=fake.MODEL, target=str(corpus.target), target_sha256="t"),),
         corpus=str(corpus.root),
     )
@@ -181,7 +178,7 @@ def test_main_failing_twice_is_our_error_and_not_the_candidates(measure: Measure
         (Behaviour(fault="late", at="load"), "tokens arrived"),
         (Behaviour(fault="late", at="stop"), "after the worker was told to stop"),
         (Behaviour(fault="unknown_token"), "the vocabulary has 100"),
-        (Behaviour(fault="too_many"), "9 tokens arrived, 8 were asked for"),
+        (Behaviour(overshoot=1), "9 tokens arrived, 8 were asked for"),
         (Behaviour(fault="nan_time"), "decode_s"),
         (Behaviour(commit_sha="another"), "the worker reports commit another"),
     ],
@@ -252,7 +249,9 @@ def test_an_override_makes_the_run_unscorable(measure: Measure) -> None:  # A02
 
 def test_warm_up_takes_what_the_first_use_costs(measure: Measure) -> None:  # B30
     run = measure(Behaviour(first_use_s=0.4), plan=quick())
-    assert max(s.bursts[0].elapsed_s for s in run.samples if s.arm == "candidate") < 0.35
+    timed = [s for s in run.samples if s.arm == "candidate"]
+    assert max(s.bursts[0].elapsed_s for s in timed) < 0.35
+    assert max(s.bursts[-1].elapsed_s - s.bursts[0].elapsed_s for s in timed) < 0.35
 
 
 def test_main_whose_text_loops_yields_no_prompts(measure: Measure) -> None:
