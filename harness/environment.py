@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import platform
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import psutil
 
-from harness.schema import Environment
+from harness import gpu
+from harness.gpu import GpuState
+from harness.probe import Probe
+from harness.schema import Environment, Fitness, Machine
 
 PROBE_BYTES = 256 * 1024 * 1024
 """Large against any cache, so that the probe reads memory."""
 PROBE_REPEATS = 8
+FRESH_S = 1.0
+"""A reading of the machine that is younger than this stands for the next launch too."""
 
 
 def usable_cores() -> int:
@@ -35,28 +43,101 @@ class Observer:
 
     def environment(self) -> Environment:
         """The facts so far: load and stolen time cover the time since this observer was made."""
-        gpu = _gpu()
-        bandwidth = gpu[2] if gpu else max(self._bandwidth, _read_bandwidth())
+        device, here = gpu.find(), machine()
+        bandwidth = device.bandwidth_bytes_s() if device else max(self._bandwidth, _read_bandwidth())
         return Environment(
-            hostname_sha256=hashlib.sha256(platform.node().encode()).hexdigest(),
+            hostname_sha256=here.hostname_sha256,
             os=f"{platform.system()} {platform.release()} {platform.machine()}",
             python=platform.python_version(),
-            cpu=_cpu_name(),
-            cores=usable_cores(),
+            cpu=here.cpu,
+            cores=here.cores,
             memory_bytes=psutil.virtual_memory().total,
-            gpu=gpu[0] if gpu else None,
-            driver=gpu[1] if gpu else None,
+            gpu=here.gpu,
+            driver=here.driver,
             load_average=os.getloadavg(),
-            steal_pct=self._steal_pct(),
+            steal_pct=_steal_pct(self._cpu_times),
             bandwidth_bytes_s=bandwidth,
         )
 
-    def _steal_pct(self) -> float | None:
-        now = psutil.cpu_times()
-        total = sum(now) - sum(self._cpu_times)
-        if not hasattr(now, "steal") or total <= 0:
-            return None
-        return float(max(0.0, 100 * (now.steal - self._cpu_times.steal) / total))
+
+class Watch:
+    """Fitness of the machine around each launch: ``before``, then the launch, then ``after``.
+
+    Between two launches that follow one another the machine is read once, for both.
+    """
+
+    def __init__(self) -> None:
+        self._probe = Probe()
+        self._gpu = gpu.find()
+        self._last: Fitness | None = None
+        self._last_at = -math.inf
+        self._cpu_times = psutil.cpu_times()
+
+    def before(self) -> Fitness:
+        if self._last is None or time.perf_counter() - self._last_at > FRESH_S:
+            self._read()
+        assert self._last is not None
+        self._cpu_times = psutil.cpu_times()
+        return msgspec.structs.replace(self._last, steal_pct=None)
+
+    def after(self) -> Fitness:
+        return self._read(_steal_pct(self._cpu_times))
+
+    def _read(self, steal_pct: float | None = None) -> Fitness:
+        # The GPU first: its clocks and temperature are still those of the launch.
+        seen = self._gpu.state() if self._gpu else GpuState()
+        self._last = Fitness(
+            probe_s=self._probe.seconds(),
+            load_average=os.getloadavg()[0],
+            steal_pct=steal_pct,
+            cpu_mhz=_cpu_mhz(),
+            gpu_sm_mhz=seen.sm_mhz,
+            gpu_memory_mhz=seen.memory_mhz,
+            gpu_celsius=seen.celsius,
+            gpu_watts=seen.watts,
+            gpu_throttle=seen.throttle,
+            gpu_foreign_processes=seen.foreign_processes,
+        )
+        self._last_at = time.perf_counter()
+        return self._last
+
+
+class Unwatched:
+    """Takes the place of ``Watch`` where the machine's fitness is nobody's question."""
+
+    def before(self) -> None:
+        return None
+
+    def after(self) -> None:
+        return None
+
+
+def machine() -> Machine:
+    """What makes this machine another one than its neighbour, as far as a measurement is concerned."""
+    device = gpu.find()
+    return Machine(
+        hostname_sha256=hashlib.sha256(platform.node().encode()).hexdigest(),
+        cpu=_cpu_name(),
+        cores=usable_cores(),
+        gpu=device.name() if device else None,
+        driver=device.driver() if device else None,
+    )
+
+
+def _steal_pct(since: Any) -> float | None:
+    """CPU time that the host gave to others since ``since`` (psutil.cpu_times), in percent of all time."""
+    now = psutil.cpu_times()
+    total = sum(now) - sum(since)
+    if not hasattr(now, "steal") or total <= 0:
+        return None
+    return float(max(0.0, 100 * (now.steal - since.steal) / total))
+
+
+def _cpu_mhz() -> float | None:
+    with suppress(OSError, NotImplementedError, RuntimeError):
+        frequency = psutil.cpu_freq()
+        return float(frequency.current) if frequency and frequency.current else None
+    return None
 
 
 def _read_bandwidth() -> float:
@@ -81,29 +162,3 @@ def _cpu_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
-
-
-def _gpu() -> tuple[str, str, float | None] | None:
-    """Name, driver and data-sheet bandwidth (two transfers per memory clock) of the first GPU, if any."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        device = pynvml.nvmlDeviceGetHandleByIndex(0)
-        name, driver = pynvml.nvmlDeviceGetName(device), pynvml.nvmlSystemGetDriverVersion()
-        bandwidth = None
-        with suppress(pynvml.NVMLError):
-            clock_mhz = pynvml.nvmlDeviceGetMaxClockInfo(device, pynvml.NVML_CLOCK_MEM)
-            width_bits = pynvml.nvmlDeviceGetMemoryBusWidth(device)
-            bandwidth = 2 * clock_mhz * 1e6 * width_bits / 8
-        return str(name), str(driver), bandwidth
-    except pynvml.NVMLError:
-        return None
-    finally:
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()

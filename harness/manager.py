@@ -25,7 +25,7 @@ import numpy as np
 from harness import schedule, session, tasks
 from harness.client import Client
 from harness.corpus import Corpus, CorpusError, ModelView
-from harness.environment import Observer
+from harness.environment import Observer, Unwatched, Watch
 from harness.metrics import accuracy, losslessness
 from harness.metrics.accuracy import Matrix
 from harness.progress import Progress
@@ -74,6 +74,7 @@ class Run:
         self.plan = request.plan
         self.progress = progress
         self.prompt_seed = random.Random(f"{request.seed}/prompts").getrandbits(32)
+        self._watch = Watch() if request.watch else Unwatched()
         self.started = time.perf_counter()
         self.launches: list[Launch] = []
         self.samples: list[Sample] = []
@@ -221,6 +222,7 @@ class Run:
         while True:
             place = session.Place(len(self.launches), case, quad, slot)
             self.progress.launch_started(source.arm, place)
+            before = self._watch.before()
             record, value = session.launch(
                 source,
                 self.plan,
@@ -230,6 +232,7 @@ class Run:
                 self.started,
                 task,
             )
+            record = msgspec.structs.replace(record, before=before, after=self._watch.after())
             self.launches.append(record)
             self.progress.launch_finished(record)
             if value is not None:

@@ -152,6 +152,8 @@ class RunRequest(Frozen, frozen=True):
     """Absolute path of the pinned corpus."""
     policy: Policy = Policy()
     """Only the rules that admit prompts are read while measuring; verdicts come later."""
+    watch: bool = True
+    """Whether the machine's fitness is read around launches; an emulated engine says nothing about it."""
 
 
 class Burst(Frozen, frozen=True, array_like=True):
@@ -266,6 +268,26 @@ class EngineReport(Frozen, frozen=True):
     weights_bytes: int
 
 
+class Fitness(Frozen, frozen=True):
+    """The machine just before or just after a launch, as the manager read it. None: not known here."""
+
+    probe_s: float | None = None
+    """Time that the control probe took."""
+    load_average: float | None = None
+    """Over the last minute, all cores together."""
+    steal_pct: float | None = None
+    """CPU time that the host gave to others over the launch, in percent of all cores; None before it."""
+    cpu_mhz: float | None = None
+    gpu_sm_mhz: int | None = None
+    gpu_memory_mhz: int | None = None
+    gpu_celsius: int | None = None
+    gpu_watts: float | None = None
+    gpu_throttle: tuple[str, ...] | None = None
+    """Reasons for which the driver holds the clocks down; empty when it does not."""
+    gpu_foreign_processes: int | None = None
+    """Processes that compute on the GPU and were not started by this run."""
+
+
 class Launch(Frozen, frozen=True):
     """One worker process, from start to stop."""
 
@@ -280,6 +302,18 @@ class Launch(Frozen, frozen=True):
     duration_s: float
     engine: EngineReport | None = None
     failure: LaunchFailure | None = None
+    before: Fitness | None = None
+    after: Fitness | None = None
+
+
+class Machine(Frozen, frozen=True):
+    """What makes one machine another than its neighbour, as far as a measurement is concerned."""
+
+    hostname_sha256: str
+    cpu: str
+    cores: int
+    gpu: str | None = None
+    driver: str | None = None
 
 
 class Environment(Frozen, frozen=True):

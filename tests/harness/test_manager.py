@@ -17,7 +17,7 @@ import msgspec
 import psutil
 import pytest
 
-from harness import environment, gates
+from harness import environment, gates, probe
 from harness.manager import Run
 from harness.manager import main as manager_main
 from harness.progress import Progress
@@ -63,6 +63,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> FakeCorpus:
 def private_and_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(environment, "PROBE_BYTES", 8 * 1024 * 1024)
+    monkeypatch.setattr(probe, "COPY_BYTES", 1024 * 1024)
+    monkeypatch.setattr(probe.Probe, "seconds", lambda self: 0.025)
 
 
 Measure = Callable[..., HarnessResult]
@@ -113,6 +115,7 @@ def test_an_honest_pair_is_measured_whole(measure: Measure) -> None:
     assert len(run.accuracy) == 2
     for sample in run.samples:
         assert sum(burst.tokens for burst in sample.bursts) == len(sample.token_ids) == 24
+    assert all(x.before and x.after and x.before.probe_s == x.after.probe_s == 0.025 for x in run.launches)
     undecided = {"ar-floor", "dspark-floor", "plausibility:clock", "baseline"}
     assert {g.state for g in gates.judge(run, POLICY) if g.name not in undecided} == {"PASS"}
     assert msgspec.json.decode(encode_json(run), type=HarnessResult) == run
