@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from evalbot.errors import Cause
-from evalbot.types import Outcome, Tier
+from evalbot.types import Outcome
+from harness.sequential import Tier
 
 NEEDS_REBASE = "dspark-needs-rebase"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from evalbot import sentences
 from evalbot.types import Record
 from harness import compare
-from harness.schema import Arm, Case, Comparison, GateResult, Interval, Measurement
+from harness.schema import Arm, Case, Comparison, GateResult, Measurement
 
 ABSENT = "not measured"
 
@@ -24,15 +24,10 @@ class Row:
 
 def summary(record: Record) -> list[tuple[str, str]]:
     """What was judged, and how it may be judged again: pairs of title and text."""
-    identity, request = record.identity, record.request
     found = [
         ("label", record.verdict.label),
         ("scored at", _scored_at(record)),
-        (
-            "change",
-            f"{request.head} {_short(identity.head_sha)}, merged tree {_short(identity.merge_tree_sha)}",
-        ),
-        ("main", f"{request.base} {_short(identity.base_sha)}"),
+        *_arms(record),
     ]
     if record.runs:
         seeds = ", ".join(str(run.seed) for run in record.runs)
@@ -41,6 +36,14 @@ def summary(record: Record) -> list[tuple[str, str]]:
         )
         found += _moved_by(record)
     return found
+
+
+def _arms(record: Record) -> list[tuple[str, str]]:
+    identity, request = record.identity, record.request
+    if record.facts.emulated:
+        return [("change", request.head), ("main", request.base)]
+    change = f"{request.head} {_short(identity.head_sha)}, merged tree {_short(identity.merge_tree_sha)}"
+    return [("change", change), ("main", f"{request.base} {_short(identity.base_sha)}")]
 
 
 def axes(record: Record) -> list[Row]:
@@ -61,14 +64,18 @@ def axes(record: Record) -> list[Row]:
 
 def gate_rows(record: Record) -> list[tuple[str, str, str, str]]:
     """Name, state, what was seen, bar. Where nothing was seen, why not."""
-    states = {"PASS": "pass", "FAIL": "FAIL", "NOT_RUN": "not run"}
-    return [(gate.name, states[gate.state], _seen(gate), gate.bar) for gate in record.gates]
+    return [(gate.name, _state(gate), gate.observed or gate.reason, gate.bar) for gate in record.gates]
 
 
-def _seen(gate: GateResult) -> str:
-    if not gate.observed:
-        return gate.reason
-    return f"undecided: {gate.observed}" if gate.state == "NOT_RUN" else gate.observed
+def _state(gate: GateResult) -> str:
+    if gate.undecided:
+        return "undecided"
+    return {"PASS": "pass", "FAIL": "FAIL", "NOT_RUN": "not run"}[gate.state]
+
+
+def publishable(record: Record) -> str:
+    """Whether this machine may publish the numbers; empty where there are none."""
+    return sentences.publishable(record.publishable, record.publishable_reason) if record.runs else ""
 
 
 def reproduce(record: Record) -> str:
@@ -77,7 +84,9 @@ def reproduce(record: Record) -> str:
     head = request.head
     if not head.startswith("--") and record.identity.head_sha:
         head = record.identity.head_sha[:12]
-    parts = ["evalbot score", head, "--base", (record.identity.base_sha or request.base)[:12]]
+    parts = ["evalbot score", head]
+    if not record.facts.emulated:
+        parts += ["--base", (record.identity.base_sha or request.base)[:12]]
     if request.plan:
         parts += ["--plan", request.plan]
     if record.runs:
@@ -85,24 +94,23 @@ def reproduce(record: Record) -> str:
     return " ".join(parts)
 
 
-def value(measured: Measurement | None) -> str:
-    """``112.4 [111.9, 113.0] n=16``; the unit stands in the row's title."""
+def value(measured: Measurement | None, extra: int = 0) -> str:
+    """``112.4 [111.9, 113.0] n=16``; the unit stands in the row's title. ``extra``: digits of the value."""
     if measured is None:
         return ABSENT
     bounds = measured.interval
     spread = f" [{sentences.number(bounds.low)}, {sentences.number(bounds.high)}]" if bounds else ""
-    return f"{sentences.number(measured.value)}{spread} n={measured.n}"
+    return f"{sentences.number(measured.value, extra)}{spread} n={measured.n}"
 
 
 def against(found: Comparison | None) -> str:
-    """``+10.08% [+9.20%, +11.00%] n=8``, n being pairs; for pooled counts the percentage alone."""
+    """``+10.08% [+9.20%, +11.00%] n=8``, n being pairs, or prompts for counts per round."""
     if found is None:
         return ""
     text = sentences.percent(100 * (found.ratio - 1))
     if found.interval is None:
         return text
-    bounds = Interval(low=100 * (found.interval.low - 1), high=100 * (found.interval.high - 1))
-    return f"{text} {sentences.interval(bounds)} n={found.pairs}"
+    return f"{text} {sentences.interval(sentences.in_percent(found.interval))} n={found.pairs}"
 
 
 def _moved_by(record: Record) -> list[tuple[str, str]]:
@@ -149,12 +157,14 @@ def _guard_kinds(guard: Case) -> list[str]:
 
 
 def _compared(record: Record, axis: str, title: str) -> Row:
-    row = _valued(record, axis, title)
-    return Row(row.title, row.main, row.change, against(compare.find(record.comparisons, axis)))
+    found = compare.find(record.comparisons, axis)
+    extra = sentences.extra_digits(found.baseline, found.candidate) if found else 0
+    row = _valued(record, axis, title, extra)
+    return Row(row.title, row.main, row.change, against(found))
 
 
-def _valued(record: Record, axis: str, title: str) -> Row:
-    main, change = (value(compare.value_of(record.measurements, axis, arm)) for arm in compare.ARMS)
+def _valued(record: Record, axis: str, title: str, extra: int = 0) -> Row:
+    main, change = (value(compare.value_of(record.measurements, axis, arm), extra) for arm in compare.ARMS)
     return Row(title, main, change)
 
 

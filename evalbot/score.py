@@ -2,26 +2,53 @@
 
 The order of the questions is the order of DESIGN's outcomes by severity of being wrong: our own faults
 first, so that none of them can be charged to a change; then whether the candidate ran at all; then
-gates; only then speed.
+gates; only then speed. ``reduce`` turns a run into what is judged, ``decide`` judges it.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from evalbot import sentences
 from evalbot.errors import Cause
 from evalbot.label import label_for
-from evalbot.types import Analysis, Facts, Outcome, Tier, Verdict
-from harness import compare, gates
+from evalbot.types import Analysis, Facts, Outcome, Verdict
+from harness import compare, fitness, gates, sequential
 from harness.schema import Arm, Case, Comparison, GateResult, HarnessResult, Interval, LaunchFailure, Policy
+from harness.sequential import Tier
 
-TIERS: tuple[Tier, ...] = ("XS", "S", "M", "L", "XL")
 CORRECTNESS = frozenset({"losslessness", "ar-tokens", "accuracy"})
-"""Gates that noise cannot fail."""
+"""Gates that only wrong output fails."""
+NOISE_FREE = CORRECTNESS | {"tau-floor", "accepted-floor"}
+"""Gates that hold no time, so that no state of the machine can fail them."""
 FATAL_FAILURES = 2
 """A worker that fails once may have met bad luck; the second time it is the build."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a run cannot be judged by its numbers."""
+
+    outcome: Outcome
+    reason: str
+    axis: str | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One run as it is judged.
+
+    ``failed``: failed gates, the worst first. ``headline``: the one axis that can earn a tier, None where it
+    was not measured. ``absent``: axes that were due and lack a value on either arm. ``unfit``: the machine
+    was not fit to time anything on.
+    """
+
+    gates: tuple[GateResult, ...]
+    failed: tuple[GateResult, ...] = ()
+    headline: Comparison | None = None
+    fault: Fault | None = None
+    absent: tuple[str, ...] = ()
+    unfit: str | None = None
 
 
 def analyse(result: HarnessResult, policy: Policy) -> Analysis:
@@ -38,55 +65,86 @@ def deciding(runs: tuple[HarnessResult, ...], policy: Policy) -> Analysis:
     return analyse(runs[-1], policy) if runs else Analysis()
 
 
+def reduce(run: HarnessResult, policy: Policy) -> Seen:
+    """A run into what is judged of it."""
+    seen = analyse(run, policy)
+    failed, unfit = _failed(run, seen), _unfit(run)
+    if unfit is not None:
+        failed = tuple(gate for gate in failed if gate.name in NOISE_FREE)
+    return Seen(
+        gates=seen.gates,
+        failed=failed,
+        unfit=unfit,
+        headline=compare.headline(seen.comparisons, run),
+        fault=_fault(run, seen),
+        absent=missing(run, seen),
+    )
+
+
 def needs_confirmation(run: HarnessResult, policy: Policy, facts: Facts) -> bool:
     """Whether a second, fresh measurement is due: a gate failed and nothing else explains it."""
-    seen = analyse(run, policy)
-    explained = facts.identical or _fault(run, seen) is not None or missing(run, seen)
-    return not explained and bool(_failed(run, seen))
+    seen = reduce(run, policy)
+    return bool(seen.failed) and not (facts.identical or seen.fault is not None or seen.absent)
 
 
 def score(runs: tuple[HarnessResult, ...], policy: Policy, facts: Facts) -> Verdict:
     """The verdict. ``runs`` holds the first measurement and, where one was due, its confirmation."""
+    return decide(tuple(reduce(run, policy) for run in runs), policy, facts)
+
+
+def decide(seen: tuple[Seen, ...], policy: Policy, facts: Facts) -> Verdict:
+    """The verdict over one or two runs."""
     judge = _Judge(policy, facts)
     if facts.stop is not None:
         outcome: Outcome = "build-failed" if facts.stop.cause == "build-failed" else "error"
         return judge.say(outcome, facts.stop.sentence, cause=facts.stop.cause)
-    if facts.set_aside and facts.identical and not runs:
+    if facts.set_aside and facts.identical and not seen:
         return judge.say("none", sentences.set_aside_only(facts.set_aside))
-    if not runs:
+    if not seen:
         return judge.say("error", sentences.unmeasured(()))
-    seen = [(run, analyse(run, policy)) for run in runs]
-    for run, analysis in seen:
-        fault = _fault(run, analysis)
-        if fault is not None:
-            return judge.say(fault.outcome, fault.reason, axis=fault.axis)
-    absent = tuple(dict.fromkeys(axis for run, analysis in seen for axis in missing(run, analysis)))
-    failed = [_failed(run, analysis) for run, analysis in seen]
-    last, analysis = seen[-1]
-    headline = compare.headline(analysis.comparisons, last)
-    if absent or headline is None:
-        return judge.say("error", sentences.unmeasured(absent, failed[0][0] if failed[0] else None))
+    fault = next((run.fault for run in seen if run.fault is not None), None)
+    if fault is not None:
+        return judge.say(fault.outcome, fault.reason, axis=fault.axis)
+    first, last = seen[0], seen[-1]
+    absent = tuple(dict.fromkeys(axis for run in seen for axis in run.absent))
+    if absent:
+        return judge.say("error", sentences.unmeasured(absent, next(iter(first.failed), None)))
     if facts.identical:
-        wrong = next((gate for gate in failed[0] if gate.name in CORRECTNESS), None)
+        wrong = next((gate for gate in first.failed if gate.name in CORRECTNESS), None)
         if wrong is not None:
             # Equal trees that disagree with themselves: main is not a valid denominator.
             return judge.say("error", sentences.unscorable(wrong), axis=wrong.name)
-        return judge.identical(headline)
-    if failed[0]:
-        return judge.failed(failed)
-    open_gates = tuple(gate for _, each in seen for gate in each.gates if gate.state != "PASS")
-    return judge.speed(headline, last, open_gates)
+        return judge.identical(last.headline)
+    if first.failed:
+        return judge.failed([run.failed for run in seen])
+    unfit = next((run.unfit for run in seen if run.unfit is not None), None)
+    if unfit is not None:
+        return judge.say("error", unfit, axis="environment")
+    if last.headline is None:
+        return judge.say("error", sentences.unmeasured(()))
+    return judge.speed(last.headline, tuple(g for run in seen for g in run.gates if g.state != "PASS"))
 
 
 def missing(run: HarnessResult, seen: Analysis) -> tuple[str, ...]:
-    """Axes that the plan asks for and that lack a value on either arm. An incomplete run judges nobody."""
-    wanted = [compare.axis(case.name, kind) for case in run.plan.cases for kind in _kinds(case)]
+    """Axes that were due and lack a value on either arm. An incomplete run judges nobody.
+
+    What a failed gate made superfluous was not due, if the gate does fail by the run's own samples.
+    """
+    failed = {gate.name for gate in seen.gates if gate.state == "FAIL"}
+    spared = run.settled.not_run if run.settled is not None and run.settled.gate in failed else ()
+    wanted = [
+        compare.axis(case.name, kind)
+        for case in run.plan.cases
+        if case.name not in spared
+        for kind in _kinds(case)
+    ]
     absent = [
         axis
         for axis in wanted
         if any(compare.value_of(seen.measurements, axis, arm) is None for arm in compare.ARMS)
     ]
-    if run.plan.accuracy is not None and len(run.accuracy) < run.plan.accuracy.windows:
+    accuracy = run.plan.accuracy
+    if accuracy is not None and "accuracy" not in spared and len(run.accuracy) < accuracy.windows:
         absent.append("accuracy")
     return tuple(absent)
 
@@ -96,30 +154,30 @@ def _kinds(case: Case) -> tuple[str, ...]:
     return (*case.modes, *counts, *(("prefill",) if "prefill" in case.metrics else ()))
 
 
-@dataclass(frozen=True)
-class _Fault:
-    """Why a run cannot be judged by its numbers."""
-
-    outcome: Outcome
-    reason: str
-    axis: str | None = None
-
-
-def _fault(run: HarnessResult, seen: Analysis) -> _Fault | None:
+def _fault(run: HarnessResult, seen: Analysis) -> Fault | None:
     if run.error is not None:
-        return _Fault("error", sentences.stopped(run.error))
+        return Fault("error", sentences.stopped(run.error))
     ours = _failures(run, "baseline")
     if len(ours) >= FATAL_FAILURES:
-        return _Fault("error", sentences.baseline_launch_failed(ours[-1].stage, ours[-1].detail, len(ours)))
+        return Fault("error", sentences.baseline_launch_failed(ours[-1].stage, ours[-1].detail, len(ours)))
     theirs = _failures(run, "candidate")
     if len(theirs) >= FATAL_FAILURES:
-        return _Fault(
+        return Fault(
             "build-failed", sentences.launch_failed(theirs[-1].stage, theirs[-1].detail, len(theirs))
         )
     for gate in seen.gates:
         if gate.state == "FAIL" and gate.name in gates.UNSCORABLE:
-            return _Fault("error", sentences.unscorable(gate), gate.name)
+            return Fault("error", sentences.unscorable(gate), gate.name)
     return None
+
+
+def _unfit(run: HarnessResult) -> str | None:
+    share = fitness.invalid_share(run)
+    if share <= fitness.MAX_INVALID_SHARE:
+        return None
+    reasons = (fitness.unfit(launch, run.launches) for launch in run.launches)
+    example = next(reason for reason in reasons if reason is not None)
+    return sentences.environment(share, fitness.MAX_INVALID_SHARE, example)
 
 
 def _failures(run: HarnessResult, arm: Arm) -> list[LaunchFailure]:
@@ -132,7 +190,7 @@ def _failed(run: HarnessResult, seen: Analysis) -> tuple[GateResult, ...]:
     def ratio(gate: GateResult) -> float:
         axis = gate_axis(gate.name, run)
         found = compare.find(seen.comparisons, axis) if axis else None
-        return found.ratio if found else 0.0
+        return round(found.ratio, 9) if found else 0.0
 
     # The sort is stable: gates that hold no ratio keep the order in which they are judged.
     return tuple(sorted((gate for gate in seen.gates if gate.state == "FAIL"), key=ratio))
@@ -145,9 +203,9 @@ def gate_axis(gate: str, run: HarnessResult) -> str | None:
         return compare.axis(scored.name, gate.removesuffix("-floor"))
     if gate.startswith("guard:"):
         _, name, metric = gate.split(":")
-        modes = next((case.modes for case in run.plan.cases if case.name == name), ())
-        decode = "dspark" if "dspark" in modes else "ar"
-        return compare.axis(name, decode if metric == "decode" else metric)
+        case = next((case for case in run.plan.cases if case.name == name), None)
+        if case is not None and metric in case.metrics:
+            return compare.axis(name, next(gates.guarded_kind(case, m) for m in case.metrics if m == metric))
     return None
 
 
@@ -166,7 +224,7 @@ class _Judge:
         axis: str | None = None,
         compared: Comparison | None = None,
     ) -> Verdict:
-        gain, bounds, smallest = _percentages(compared)
+        found = _Percentages.of(compared)
         return Verdict(
             outcome=outcome,
             tier=tier,
@@ -174,15 +232,15 @@ class _Judge:
             reason=reason,
             advice=sentences.ADVICE[outcome],
             axis=axis,
-            gain_pct=gain,
-            interval_pct=bounds,
-            smallest_effect_pct=smallest,
+            gain_pct=found.gain,
+            interval_pct=found.interval,
+            bounds_pct=found.bounds,
+            smallest_effect_pct=found.smallest,
         )
 
     def identical(self, headline: Comparison | None) -> Verdict:
         """Two equal trees: no number can make a difference of them."""
-        gain, bounds, _ = _percentages(headline)
-        said = sentences.compared(headline, gain, bounds) if headline and gain is not None else None
+        said = sentences.compared(headline) if headline else None
         return self.say("none", sentences.identical(said), compared=headline)
 
     def failed(self, failures: list[tuple[GateResult, ...]]) -> Verdict:
@@ -196,55 +254,57 @@ class _Judge:
             return self.say("inconclusive", sentences.unconfirmed(first, fresh=True), axis=first[0].name)
         return self.say("reject", sentences.rejected(again[0], len(again) - 1), axis=again[0].name)
 
-    def speed(self, headline: Comparison, run: HarnessResult, undecided: tuple[GateResult, ...]) -> Verdict:
+    def speed(self, headline: Comparison, undecided: tuple[GateResult, ...]) -> Verdict:
         """Nothing to reject: how large is the effect, and is it proven? ``undecided``: of any run."""
-        gain, bounds, smallest = _percentages(headline)
-        assert gain is not None
-        said = sentences.compared(headline, gain, bounds)
-        if undecided or bounds is None:
-            reason = sentences.unproven(said, undecided, smallest)
+        found = _Percentages.of(headline)
+        if headline.unstable:
+            reason = sentences.unstable(headline)
             return self.say("inconclusive", reason, axis=headline.name, compared=headline)
-        tier = self.tier(bounds.low)
-        if tier is not None and _audit_agrees(headline, self.policy):
-            reason = sentences.improved(said, tier, getattr(self.policy.tiers_pct, tier), bounds.low)
+        if undecided or found.bounds is None:
+            reason = sentences.unproven(headline, undecided)
+            return self.say("inconclusive", reason, axis=headline.name, compared=headline)
+        tier = sequential.earned_tier(headline, self.policy)
+        if tier is not None:
+            reason = sentences.improved(
+                headline, tier, getattr(self.policy.tiers_pct, tier), found.bounds.low
+            )
             return self.say("improved", reason, tier=tier, axis=headline.name, compared=headline)
-        if bounds.high < self.policy.tiers_pct.XS:
-            reason = sentences.below_tiers(said, bounds.high, self.policy.tiers_pct.XS)
+        if sequential.below_tiers(headline, self.policy):
+            reason = sentences.below_tiers(headline, found.bounds.high, self.policy.tiers_pct.XS)
             return self.say("none", reason, compared=headline)
-        floor = self.noise_floor_pct(headline, run)
-        if floor is not None and -floor <= bounds.low and bounds.high <= floor:
-            return self.say("none", sentences.within_noise(said, floor), compared=headline)
-        reason = sentences.unproven(said, (), smallest)
+        floor = self.noise_floor_pct(headline)
+        if floor is not None and -floor <= found.bounds.low and found.bounds.high <= floor:
+            return self.say("none", sentences.within_noise(headline, floor), compared=headline)
+        reason = sentences.unproven(headline, ())
         return self.say("inconclusive", reason, axis=headline.name, compared=headline)
 
-    def tier(self, low_pct: float) -> Tier | None:
-        """The highest tier whose bar the lower bound reaches."""
-        reached = [tier for tier in TIERS if low_pct >= getattr(self.policy.tiers_pct, tier)]
-        return reached[-1] if reached else None
-
-    def noise_floor_pct(self, headline: Comparison, run: HarnessResult) -> float | None:
+    def noise_floor_pct(self, headline: Comparison) -> float | None:
         """What main differs from itself, capped at S: a box noisier than that cannot show equality."""
-        case, _, kind = headline.name.partition(":")
-        floor = compare.noise_floor(run, case, kind, self.policy.confidence)
-        return None if floor is None else min(100 * math.expm1(floor), self.policy.tiers_pct.S)
+        floor = headline.noise_floor
+        return None if floor is None else min(100 * floor, self.policy.tiers_pct.S)
 
 
-def _percentages(compared: Comparison | None) -> tuple[float | None, Interval | None, float | None]:
-    """Gain, its interval and the interval's half-width, in percent of main."""
-    if compared is None:
-        return None, None, None
-    gain = 100 * (compared.ratio - 1)
-    if compared.interval is None:
-        return gain, None, None
-    low, high = compared.interval.low, compared.interval.high
-    half = math.expm1((math.log(high) - math.log(low)) / 2)
-    return gain, Interval(low=100 * (low - 1), high=100 * (high - 1)), 100 * half
+@dataclass(frozen=True)
+class _Percentages:
+    """A comparison in percent of main: gain, 95 % interval, bounds over all looks, smallest effect."""
+
+    gain: float | None = None
+    interval: Interval | None = None
+    bounds: Interval | None = None
+    smallest: float | None = None
+
+    @classmethod
+    def of(cls, compared: Comparison | None) -> _Percentages:
+        if compared is None:
+            return cls()
+        smallest = compared.smallest_effect
+        return cls(
+            gain=100 * (compared.ratio - 1),
+            interval=_percent(compared.interval),
+            bounds=_percent(compared.bounds),
+            smallest=None if smallest is None else 100 * smallest,
+        )
 
 
-def _audit_agrees(headline: Comparison, policy: Policy) -> bool:
-    """The sign-flip test over quads must agree, once there are quads enough that it could."""
-    quads = headline.pairs // 2
-    alpha = 1 - policy.confidence
-    if headline.sign_flip_p is None or 2.0 ** (1 - quads) >= alpha:
-        return True
-    return headline.sign_flip_p < alpha
+def _percent(bounds: Interval | None) -> Interval | None:
+    return None if bounds is None else sentences.in_percent(bounds)

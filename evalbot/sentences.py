@@ -1,7 +1,8 @@
 """What the bot says about a verdict: functions from values to text.
 
 Percentages are rounded down, never to nearest: a bound of 9.9996 % is shown as 9.99 % and not as the
-10 % that it does not reach.
+10 % that it does not reach. Two values that are compared are shown with as many digits as it takes to work
+out the percentage beside them from what is shown.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import ROUND_FLOOR, Decimal
 
-from evalbot.types import Outcome, Tier
+from evalbot.types import Outcome
+from harness.calibration import VALID_FOR, AxisNoise
 from harness.compare import Decomposition
 from harness.schema import Comparison, GateResult, Interval
+from harness.sequential import Tier
 
 KINDS = {
     "dspark": "DSpark decode",
@@ -22,6 +25,9 @@ KINDS = {
     "tau": "tau",
     "accepted": "accepted drafts per round",
 }
+
+EMULATED = "Emulated: no engine was measured."
+NOTHING_TO_PUBLISH = "Nothing was measured."
 
 ADVICE: dict[Outcome, str] = {
     "improved": "Nothing to do: the gain is proven at this confidence and every gate passed.",
@@ -40,46 +46,88 @@ def axis_title(name: str) -> str:
 
 
 def percent(value: float, signed: bool = True) -> str:
-    """A percentage with two decimals, rounded down."""
-    rounded = Decimal(repr(value)).quantize(Decimal("0.01"), rounding=ROUND_FLOOR)
+    """A percentage with two decimals, rounded down. Digits that floating point invents do not count."""
+    rounded = Decimal(repr(round(value, 9))).quantize(Decimal("0.01"), rounding=ROUND_FLOOR)
     return f"{rounded:{'+' if signed else ''}}%"
 
 
-def number(value: float) -> str:
-    """Four significant digits, more before the point: ``2.909``, ``49.96``, ``112.4``, ``1538``."""
+def number(value: float, extra: int = 0) -> str:
+    """Four significant digits and ``extra``, more before the point: ``2.909``, ``49.96``, ``112.4``."""
     decimals = next((3 - power for power in (0, 1, 2) if abs(value) < 10 ** (power + 1)), 0)
-    return f"{value:.{decimals}f}"
+    return f"{value:.{decimals + extra}f}"
+
+
+def extra_digits(main: float, change: float) -> int:
+    """Digits beyond four with which both values, as shown, give the percentage that is shown."""
+    exact = percent(100 * (change / main - 1))
+    for extra in range(12):
+        shown = float(number(main, extra)), float(number(change, extra))
+        if shown[0] and percent(100 * (shown[1] / shown[0] - 1)) == exact:
+            return extra
+    return 12
 
 
 def interval(bounds: Interval) -> str:
     return f"[{percent(bounds.low)}, {percent(bounds.high)}]"
 
 
-def compared(axis: Comparison, gain_pct: float, interval_pct: Interval | None) -> str:
+def compared(axis: Comparison) -> str:
     """``DSpark decode (chat) 55.00 tok/s against main's 50.00 tok/s: +10.00% [+9.20%, +10.90%], 8 pairs``."""
-    spread = f" {interval(interval_pct)}" if interval_pct else ""
+    spread = f" {interval(in_percent(axis.interval))}" if axis.interval else ""
+    extra = extra_digits(axis.baseline, axis.candidate)
+    looked = f", look {axis.look} of {axis.looks}" if axis.looks > 1 else ""
     return (
-        f"{axis_title(axis.name)} {number(axis.candidate)} {axis.unit} against main's "
-        f"{number(axis.baseline)} {axis.unit}: {percent(gain_pct)}{spread}, {axis.pairs} pairs"
+        f"{axis_title(axis.name)} {number(axis.candidate, extra)} {axis.unit} against main's "
+        f"{number(axis.baseline, extra)} {axis.unit}: {percent(100 * (axis.ratio - 1))}{spread}, "
+        f"{axis.pairs} pairs{looked}"
     )
 
 
-def improved(comparison: str, tier: Tier, bar_pct: float, low_pct: float) -> str:
+def in_percent(ratios: Interval) -> Interval:
+    """Bounds of a ratio as bounds of the change in percent."""
+    return Interval(low=100 * (ratios.low - 1), high=100 * (ratios.high - 1))
+
+
+def improved(axis: Comparison, tier: Tier, bar_pct: float, low_pct: float) -> str:
     return (
-        f"{comparison}; the lower bound {percent(low_pct)} reaches {tier} "
+        f"{compared(axis)}; the lower bound{_over_looks(axis)} {percent(low_pct)} reaches {tier} "
         f"(bar {percent(bar_pct)}) and every gate passed."
     )
 
 
-def below_tiers(comparison: str, high_pct: float, bar_pct: float) -> str:
-    return f"{comparison}; even the upper bound {percent(high_pct)} is below XS (bar {percent(bar_pct)})."
-
-
-def within_noise(comparison: str, floor_pct: float) -> str:
+def below_tiers(axis: Comparison, high_pct: float, bar_pct: float) -> str:
     return (
-        f"{comparison}; that lies within what main differs from itself in this run "
-        f"(±{percent(floor_pct, signed=False)})."
+        f"{compared(axis)}; even the upper bound{_over_looks(axis)} {percent(high_pct)} is below XS "
+        f"(bar {percent(bar_pct)}).{_could_see(axis)}"
     )
+
+
+def within_noise(axis: Comparison, floor_pct: float) -> str:
+    return (
+        f"{compared(axis)}; that lies within what main differs from itself in this run "
+        f"(±{percent(floor_pct, signed=False)}).{_could_see(axis)}"
+    )
+
+
+def unstable(axis: Comparison) -> str:
+    """The trimmed and the plain estimates contradict each other."""
+    plain = ", ".join(
+        f"{percent(100 * (ratio - 1))} by the {name}"
+        for name, ratio in (("plain mean of pairs", axis.mean_ratio), ("mean of quads", axis.quad_ratio))
+        if ratio is not None
+    )
+    return f"{compared(axis)}; unstable: it is {plain}, so a few launches carry the result.{_could_see(axis)}"
+
+
+def _over_looks(axis: Comparison) -> str:
+    return f" over all {axis.looks} looks" if axis.looks > 1 else ""
+
+
+def _could_see(axis: Comparison) -> str:
+    if axis.smallest_effect is None:
+        return ""
+    smallest = percent(100 * axis.smallest_effect, signed=False)
+    return f" A true effect of {smallest} would have been seen with a probability of 80%."
 
 
 def identical(comparison: str | None) -> str:
@@ -103,20 +151,17 @@ def touches_pinned(paths: Iterable[str]) -> str:
     )
 
 
-def unproven(comparison: str, undecided: tuple[GateResult, ...], smallest_pct: float | None) -> str:
+def unproven(axis: Comparison, undecided: tuple[GateResult, ...]) -> str:
     """Neither better nor equal is proven."""
-    why = (
-        f"not decided: {undecided[0].name} ({undecided[0].reason.rstrip('.')})"
-        if undecided
-        else "the interval reaches from below XS to above it"
-    )
+    if undecided:
+        why = f"not decided: {undecided[0].name} ({undecided[0].reason.rstrip('.')})"
+    elif axis.bounds is not None:
+        bounds = interval(in_percent(axis.bounds))
+        why = f"the bounds{_over_looks(axis)} {bounds} reach from below XS to above it"
+    else:
+        why = "too few pairs for an interval"
     more = f" and {len(undecided) - 1} more" if len(undecided) > 1 else ""
-    seen = (
-        f" The smallest effect this run could see is {percent(smallest_pct, signed=False)}."
-        if smallest_pct
-        else ""
-    )
-    return f"{comparison}; {why}{more}.{seen}"
+    return f"{compared(axis)}; {why}{more}.{_could_see(axis)}"
 
 
 def unconfirmed(first: tuple[GateResult, ...], fresh: bool) -> str:
@@ -132,6 +177,14 @@ def rejected(gate: GateResult, others: int) -> str:
         f" {others} more gate{'s' if others > 1 else ''} failed in both measurements too." if others else ""
     )
     return f"{gate.reason.rstrip('.')}. It failed in two independent measurements.{more}"
+
+
+def environment(share: float, bar: float, example: str) -> str:
+    """Too many pairs of launches met a machine that was busy with something else."""
+    return (
+        f"Nothing was judged, because the machine was not fit to be measured on: {share:.0%} of the pairs "
+        f"are invalid (bar {bar:.0%}). {example}"
+    )
 
 
 def unscorable(gate: GateResult) -> str:
@@ -170,6 +223,72 @@ def moved_by(found: Decomposition) -> str:
         f"tau x{found.tau_ratio:.3f} ({found.rounds[1]} rounds against {found.rounds[0]}), "
         f"time per round x{found.round_ratio:.3f}: mostly {found.attributed_to}"
     )
+
+
+def emulated(scenario: str, description: str) -> str:
+    """The note of a record that a scenario was played for."""
+    story = f" {scenario}: {' '.join(description.split())}" if description.strip() else ""
+    return f"{EMULATED}{story or f' Both arms were played from {scenario}.'}"
+
+
+def publishable(may: bool, why: str) -> str:
+    """The one sentence at the foot of a report. Empty where nobody asked."""
+    return f"{'Publishable' if may else 'Not publishable'}. {why}" if why else ""
+
+
+def uncalibrated(plan: str) -> str:
+    return f"This machine has no calibration yet: run evalbot calibrate --plan {plan}."
+
+
+def calibrated_for(differences: Iterable[str], measured_at: str, plan: str) -> str:
+    """``differences``: what was another one then, as ``another harness``."""
+    return (
+        f"This machine's calibration of {_day(measured_at)} is for {' and '.join(differences)}: "
+        f"run evalbot calibrate --plan {plan}."
+    )
+
+
+def expired(measured_at: str, plan: str) -> str:
+    return (
+        f"This machine's calibration of {_day(measured_at)} is older than {VALID_FOR.days} days: "
+        f"run evalbot calibrate --plan {plan}."
+    )
+
+
+def false_positives(count: int, runs: int, names: Iterable[str]) -> str:
+    """``names``: tiers and gates that main against itself gave."""
+    return (
+        f"On this machine main against itself gave {listing(dict.fromkeys(names))} "
+        f"in {count} of {runs} runs: make it quieter, or measure with a plan that runs more pairs."
+    )
+
+
+def calibrated(measured_at: str, runs: int, axis: AxisNoise | None) -> str:
+    """``axis``: the scored one, where it was calibrated."""
+    floor = (
+        f", noise floor of {axis_title(axis.name)} ±{percent(axis.noise_floor_pct, signed=False)}"
+        if axis is not None and axis.noise_floor_pct is not None
+        else ""
+    )
+    many = f"{runs} run{'s' if runs > 1 else ''}"
+    return f"This machine is calibrated: {many} of main against itself until {_day(measured_at)}{floor}."
+
+
+def unfit_baseline(gate: GateResult) -> str:
+    """Why a run of main against itself calibrates nothing."""
+    return f"Nothing was calibrated, because {gate.name} does not pass: {gate.reason.rstrip('.')}."
+
+
+def unfit_calibration(share: float, why: str) -> str:
+    return (
+        f"Nothing was calibrated, because {share:.0%} of the pairs were made on an unfit machine. "
+        f"{why} Calibrate again when the machine is quiet."
+    )
+
+
+def _day(moment: str) -> str:
+    """The day of an ISO 8601 instant."""
+    return moment[:10]
 
 
 def listing(paths: Iterable[str]) -> str:

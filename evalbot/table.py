@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from evalbot import rows
+from evalbot import rows, sentences
 from evalbot.types import Outcome, Record
 
 _COLOURS: dict[Outcome, str] = {
@@ -21,7 +21,7 @@ _COLOURS: dict[Outcome, str] = {
 }
 WIDE = 120
 """Columns from which a value, its interval and n stand on one line."""
-_STATES = {"pass": "green", "FAIL": "bold red", "not run": "yellow"}
+_STATES = {"pass": "green", "FAIL": "bold red", "undecided": "yellow", "not run": "yellow"}
 
 
 def show(record: Record, console: Console, path: Path | None = None) -> None:
@@ -34,7 +34,8 @@ def show(record: Record, console: Console, path: Path | None = None) -> None:
 
 
 def _parts(record: Record, width: int) -> list[RenderableType]:
-    parts: list[RenderableType] = [_summary(record)]
+    parts: list[RenderableType] = [Text(sentences.EMULATED, "bold")] if record.facts.emulated else []
+    parts.append(_summary(record))
     axes = rows.axes(record)
     if axes:
         parts += [Text(), _axes(axes, narrow=width < WIDE)]
@@ -44,6 +45,9 @@ def _parts(record: Record, width: int) -> list[RenderableType]:
     headline = Text.assemble((verdict.label, _COLOURS[verdict.outcome]), "  ", verdict.reason)
     parts += [Text(), headline, Text(verdict.advice)]
     parts += [Text(f"Note: {note}", style="dim") for note in record.notes]
+    publishable = rows.publishable(record)
+    if publishable:
+        parts.append(Text(publishable, style="dim"))
     parts.append(Text())
     return parts
 

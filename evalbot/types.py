@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from evalbot.errors import Cause
+from harness.calibration import Calibration
 from harness.schema import (
     Comparison,
     Frozen,
@@ -18,11 +19,11 @@ from harness.schema import (
     Measurement,
     Policy,
 )
+from harness.sequential import Tier
 
 RECORD_VERSION = 1
 
 Outcome = Literal["improved", "none", "reject", "inconclusive", "error", "build-failed"]
-Tier = Literal["XS", "S", "M", "L", "XL"]
 
 
 class Request(Frozen):
@@ -77,6 +78,10 @@ class Facts(Frozen):
     """Pinned paths that the change edits: its copies were replaced by main's."""
     stop: Stop | None = None
     label_prefix: str = "eval-dspark"
+    emulated: bool = False
+    """Both arms were played by the emulator: no engine was measured."""
+    calibration: Calibration | None = None
+    """Of this machine under this instrument, however old; None where there is none."""
 
 
 class Verdict(Frozen):
@@ -94,8 +99,10 @@ class Verdict(Frozen):
     gain_pct: float | None = None
     """Gain of the scored axis against main, in percent."""
     interval_pct: Interval | None = None
+    bounds_pct: Interval | None = None
+    """Bounds that hold at all looks together; the lower one earns the tier."""
     smallest_effect_pct: float | None = None
-    """Half-width of the interval in percent: an effect smaller than this could not be seen."""
+    """Effect in percent that this run would have told from zero with a probability of 80 %."""
 
 
 class Analysis(Frozen):
@@ -127,6 +134,12 @@ class Record(Frozen):
     notes: tuple[str, ...] = ()
     timings: dict[str, float] = {}
     """Seconds spent in each stage."""
+    calibration: Calibration | None = None
+    """The same as in the facts."""
+    publishable: bool = False
+    """Whether this machine may publish the verdict. The verdict itself is the same either way."""
+    publishable_reason: str = ""
+    """A sentence: why, or why not. Empty where nobody asked."""
 
 
 EXIT_CODES: dict[Outcome, int] = {

@@ -1,7 +1,8 @@
 """Samples into measurements of each arm and paired comparisons of the two. Pure.
 
 The unit is a launch: y = log(tokens / seconds), pooled over the prompts of the launch. A quad holds
-two pairs of neighbouring launches, slots (0, 1) and (2, 3), one of each arm on the same prompts.
+two pairs of neighbouring launches, slots (0, 1) and (2, 3), one of each arm on the same prompts. Counts per
+round (tau, accepted) have no launch noise; their interval is a bootstrap over prompts.
 
 Axes are named ``CASE:KIND``, KIND being ``dspark`` and ``ar`` (decode tok/s), ``prefill`` (tok/s), ``ttft``
 (ms), ``tau``, ``accepted`` (drafts per round), ``round`` (ms per DSpark round) or ``peak-memory`` (MB);
@@ -14,20 +15,20 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
+import msgspec
 import numpy as np
 from scipy import stats as distributions
 
-from harness import stats
+from harness import fitness, paired, stats
 from harness.metrics import acceptance, throughput
-from harness.schema import Arm, Case, Comparison, HarnessResult, Measurement, Policy, Sample
+from harness.paired import Axis, Looks, Pair
+from harness.schema import Arm, Case, Comparison, HarnessResult, Interval, Measurement, Policy, Sample
 
 ARMS: tuple[Arm, Arm] = ("baseline", "candidate")
-ENOUGH_PAIRS = 4
-"""With fewer pairs than this a case borrows the spread of the same axis kind in the run's other cases."""
-
 UNITS = {
     "dspark": "tok/s",
     "ar": "tok/s",
@@ -89,10 +90,11 @@ def of(result: HarnessResult, case: str, arm: Arm, mode: str | None = None) -> l
 def measurements(result: HarnessResult, policy: Policy) -> tuple[Measurement, ...]:
     """Every metric of both arms that has a value."""
     found: list[Measurement] = []
+    invalid = fitness.invalid_positions(result)
     for case in result.plan.cases:
         for arm in ARMS:
             for kind in (*RATES, "ttft", "peak-memory"):
-                found += _launch_measurement(result, case, arm, kind, policy)
+                found += _launch_measurement(result, case, arm, kind, policy, invalid)
             found += _count_measurements(result, case, arm)
     if result.accuracy:
         for arm in ARMS:
@@ -106,26 +108,36 @@ def measurements(result: HarnessResult, policy: Policy) -> tuple[Measurement, ..
     return tuple(found)
 
 
-def comparisons(
-    result: HarnessResult, policy: Policy, confidence: float | None = None
-) -> tuple[Comparison, ...]:
-    """Candidate against baseline on every axis that both arms have; intervals are two-sided."""
-    level = policy.confidence if confidence is None else confidence
-    found: list[Comparison] = []
+def comparisons(result: HarnessResult, policy: Policy) -> tuple[Comparison, ...]:
+    """Candidate against baseline on every axis that both arms have."""
+    return tuple(axis.comparison for axis in judged(result, policy).values())
+
+
+def judged(result: HarnessResult, policy: Policy) -> dict[str, Axis]:
+    """Every axis that both arms have, by name, in the order of the plan's cases."""
+    found: list[Axis] = []
+    invalid = fitness.invalid_positions(result)
     for kind in RATES:
-        differences = {case.name: pair_differences(result, case.name, kind) for case in result.plan.cases}
-        for case, pairs in differences.items():
-            if pairs:
-                found.append(_paired(result, case, kind, pairs, list(differences.values()), level))
-    for case_row in result.plan.cases:
-        found += _count_comparisons(result, case_row)
+        pairs = {case.name: _pairs(result, case.name, kind, invalid) for case in result.plan.cases}
+        for case in result.plan.cases:
+            if pairs[case.name]:
+                found.append(_paired(result, case, kind, pairs, policy))
+    for case in result.plan.cases:
+        found += _count_comparisons(result, case, policy)
     order = {case.name: index for index, case in enumerate(result.plan.cases)}
-    return tuple(sorted(found, key=lambda item: order[item.name.split(":")[0]]))
+    found.sort(key=lambda item: order[item.comparison.name.split(":")[0]])
+    return {item.comparison.name: item for item in found}
 
 
 def pair_differences(result: HarnessResult, case: str, kind: str) -> list[float]:
-    """y_candidate - y_baseline of every complete pair, in the order they were run."""
-    return [difference for _, difference in _pairs(result, case, kind)]
+    """y_candidate - y_baseline of every complete pair on a fit machine, in the order they were run."""
+    return [pair.difference for pair in _pairs(result, case, kind, fitness.invalid_positions(result))]
+
+
+def looks_reached(result: HarnessResult, case: Case) -> Looks:
+    """The look at which a case stands, from the quads that were run, valid or not."""
+    quads = {launch.quad for launch in result.launches if launch.case == case.name}
+    return Looks.reached(case.looks, len(quads))
 
 
 def noise_floor(result: HarnessResult, case: str, kind: str, confidence: float) -> float | None:
@@ -211,35 +223,54 @@ def _launch_values(result: HarnessResult, case: str, arm: Arm, kind: str) -> dic
     return {position: value for position, value in values.items() if value is not None}
 
 
-def _pairs(result: HarnessResult, case: str, kind: str) -> list[tuple[int, float]]:
-    """(quad, log-ratio) of each complete pair."""
+def _pairs(
+    result: HarnessResult, case: str, kind: str, invalid: frozenset[fitness.PairPosition]
+) -> list[Pair]:
+    """Each complete pair, less those of launches that the machine was unfit for."""
     main = _launch_values(result, case, "baseline", kind)
     candidate = _launch_values(result, case, "candidate", kind)
     found = []
     for quad in sorted({quad for quad, _ in main}):
-        for slots in ((0, 1), (2, 3)):
-            a = next((main[quad, slot] for slot in slots if (quad, slot) in main), None)
-            b = next((candidate[quad, slot] for slot in slots if (quad, slot) in candidate), None)
+        for half, slots in enumerate(((0, 1), (2, 3))):
+            if (case, quad, half) in invalid:
+                continue
+            a = next((slot for slot in slots if (quad, slot) in main), None)
+            b = next((slot for slot in slots if (quad, slot) in candidate), None)
             if a is not None and b is not None:
-                found.append((quad, math.log(b / a)))
+                rates = math.log(main[quad, a]), math.log(candidate[quad, b])
+                found.append(Pair(quad, *rates, candidate_first=b < a))
     return found
 
 
 def _launch_measurement(
-    result: HarnessResult, case: Case, arm: Arm, kind: str, policy: Policy
+    result: HarnessResult,
+    case: Case,
+    arm: Arm,
+    kind: str,
+    policy: Policy,
+    invalid: frozenset[fitness.PairPosition],
 ) -> list[Measurement]:
+    """The rate of one arm; where both arms have pairs, over the pairs that the comparison is taken over."""
     values = list(_launch_values(result, case.name, arm, kind).values())
     if not values:
         return []
     estimate = stats.trimmed([math.log(value) for value in values])
+    center = estimate.mean
+    pairs = _pairs(result, case.name, kind, invalid)
+    if pairs:
+        center = float(np.mean([getattr(pairs[i], arm) for i in paired.located(pairs, [pairs]).kept]))
+    interval = estimate.interval(policy.confidence)
+    if interval is not None:
+        # Trimming pairs is not trimming launches: the value may not leave its own interval for that.
+        interval = Interval(low=min(interval.low, center), high=max(interval.high, center))
     return [
         Measurement(
             name=axis(case.name, kind),
             unit=UNITS[kind],
             arm=arm,
-            value=math.exp(estimate.mean),
+            value=math.exp(center),
             n=len(values),
-            interval=stats.ratio(estimate.interval(policy.confidence)),
+            interval=stats.ratio(interval),
         )
     ]
 
@@ -268,50 +299,70 @@ def _count_measurements(result: HarnessResult, case: Case, arm: Arm) -> list[Mea
     ]
 
 
-def _count_comparisons(result: HarnessResult, case: Case) -> list[Comparison]:
+def _count_comparisons(result: HarnessResult, case: Case, policy: Policy) -> list[Axis]:
     main, candidate = _counts(result, case, "baseline"), _counts(result, case, "candidate")
-    return [
-        Comparison(
+    looks = looks_reached(result, case)
+    alpha = 1 - policy.confidence
+    found = []
+    for name in main:
+        if name not in candidate or main[name][0] <= 0:
+            continue
+        kind, _, domain = name.removeprefix(f"{case.name}:").partition(":")
+        prompts = _prompt_counts(result, case.name, domain)
+
+        def bounds(tail: float, prompts: np.ndarray = prompts, kind: str = kind) -> Interval | None:
+            return stats.bootstrap(len(prompts), partial(_count_ratio, prompts, kind == "accepted"), tail)
+
+        comparison = Comparison(
             name=name,
-            unit=UNITS[name.split(":")[1]],
+            unit=UNITS[kind],
             baseline=main[name][0],
             candidate=candidate[name][0],
             ratio=candidate[name][0] / main[name][0],
-            interval=None,
-            pairs=0,
+            interval=bounds(alpha / 2),
+            floor_bounds=bounds(looks.tail(alpha, 1)),
+            pairs=len(prompts),
+            look=looks.at + 1,
+            looks=len(looks.sizes),
         )
-        for name in main
-        if name in candidate and main[name][0] > 0
-    ]
+        found.append(Axis(comparison, None, looks))
+    return found
+
+
+def _prompt_counts(result: HarnessResult, case: str, domain: str) -> np.ndarray:
+    """[P, 4]: committed and rounds of the baseline, then of the candidate, by prompt; "" is every domain."""
+    totals: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(4))
+    for column, arm in ((0, ARMS[0]), (2, ARMS[1])):
+        for sample in of(result, case, arm, "dspark"):
+            counts = acceptance.pooled([sample])
+            if counts is not None and domain in ("", sample.domain):
+                totals[sample.prompt_id][column : column + 2] += (counts.committed, counts.rounds)
+    both = [row for row in totals.values() if row[1] and row[3]]
+    return np.array(both).reshape(-1, 4)
+
+
+def _count_ratio(prompts: np.ndarray, accepted: bool, weights: np.ndarray) -> np.ndarray:
+    """Ratio of pooled tau, or of tau - 1, under weights [R, P] of the prompts. Returns [R]."""
+    sums = weights @ prompts
+    main, candidate = sums[:, 0] / sums[:, 1], sums[:, 2] / sums[:, 3]
+    ratios: np.ndarray = (candidate - accepted) / (main - accepted)
+    return ratios
 
 
 def _paired(
-    result: HarnessResult,
-    case: str,
-    kind: str,
-    differences: list[float],
-    groups: list[list[float]],
-    confidence: float,
-) -> Comparison:
-    if len(differences) >= ENOUGH_PAIRS:
-        estimate = stats.trimmed(differences)
-    else:
-        estimate = stats.borrowing(differences, groups)
-    quads: dict[int, list[float]] = defaultdict(list)
-    for quad, difference in _pairs(result, case, kind):
-        quads[quad].append(difference)
-
-    def center(arm: Arm) -> float:
-        values = _launch_values(result, case, arm, kind).values()
-        return math.exp(stats.trimmed([math.log(value) for value in values]).mean)
-
-    return Comparison(
-        name=axis(case, kind),
-        unit=UNITS[kind],
-        baseline=center("baseline"),
-        candidate=center("candidate"),
-        ratio=math.exp(estimate.mean),
-        interval=stats.ratio(estimate.interval(confidence)),
-        pairs=len(differences),
-        sign_flip_p=stats.sign_flip_p([float(np.mean(part)) for part in quads.values()]),
+    result: HarnessResult, case: Case, kind: str, pairs: dict[str, list[Pair]], policy: Policy
+) -> Axis:
+    name = axis(case.name, kind)
+    found = paired.judge(
+        name,
+        UNITS[kind],
+        pairs[case.name],
+        list(pairs.values()),
+        looks_reached(result, case),
+        policy.confidence,
+        result.between_builds.get(name, 0.0),
     )
+    floor = noise_floor(result, case.name, kind, policy.confidence)
+    if floor is None:
+        return found
+    return replace(found, comparison=msgspec.structs.replace(found.comparison, noise_floor=math.expm1(floor)))

@@ -1,17 +1,35 @@
 """Must-pass checks: a run and the policy into one ``GateResult`` each. Pure.
 
 A gate is PASS only if a value exists and clears its bar, FAIL only if a value exists and misses it, and
-NOT_RUN otherwise, with the reason. Rates are judged by one-sided non-inferiority: PASS if the lower bound
-clears the margin, FAIL if the upper bound is below it, NOT_RUN ("undecided") between.
+NOT_RUN otherwise, with the reason. Rates and counts are judged by one-sided non-inferiority: PASS if the
+lower bound clears the margin, FAIL if the upper bound is below it, NOT_RUN and ``undecided`` between. "One
+of the guards fails" is a claim about many axes, so guards fail by Holm's procedure (1979, Scandinavian
+Journal of Statistics 6); that all of them pass needs no such care.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
+from statsmodels.stats.multitest import multipletests
+
 from harness import compare
 from harness import plausibility as check
 from harness.metrics import losslessness as equality
+from harness.paired import Axis
 from harness.plausibility import Finding
-from harness.schema import Case, Comparison, Divergence, GateResult, GateState, HarnessResult, Policy
+from harness.schema import (
+    Case,
+    Divergence,
+    GateResult,
+    GateState,
+    HarnessResult,
+    Interval,
+    Metric,
+    Policy,
+    RunPlan,
+)
 
 BASELINE = "baseline"
 CONFIGURATION = "configuration"
@@ -21,23 +39,69 @@ UNSCORABLE = frozenset({BASELINE, CONFIGURATION})
 
 def judge(result: HarnessResult, policy: Policy) -> tuple[GateResult, ...]:
     """Every gate of a run, in the order a reader wants them. The set depends on the plan alone."""
-    bounds = compare.comparisons(result, policy, confidence=2 * policy.confidence - 1)
-    case = compare.scored_case(result)
-    gates = [losslessness(result, policy), ar_tokens(result, policy), accuracy(result, policy)]
-    if case is not None:
-        gates += [
-            count_floor("tau-floor", case, "tau", policy.floors.tau, 0.0, bounds),
-            count_floor(
-                "accepted-floor", case, "accepted", policy.floors.accepted, policy.accepted_noise, bounds
-            ),
-            rate_floor("ar-floor", compare.axis(case.name, "ar"), policy.floors.ar, bounds),
-            rate_floor("dspark-floor", compare.axis(case.name, "dspark"), policy.floors.dspark, bounds),
-        ]
-    for guard in result.plan.cases:
-        if guard.role == "guard":
-            gates += guards(guard, policy, bounds)
-    gates += plausibility(result, policy)
-    return (*gates, configuration(result), baseline(result, policy))
+    axes = compare.judged(result, policy)
+    return (
+        losslessness(result, policy),
+        ar_tokens(result, policy),
+        accuracy(result, policy),
+        *floors(result.plan, axes, policy),
+        *guards(result.plan, axes, policy),
+        *plausibility(result, policy),
+        configuration(result),
+        baseline(result, policy),
+    )
+
+
+def floors(plan: RunPlan, axes: Mapping[str, Axis], policy: Policy) -> list[GateResult]:
+    """Counts and rates of the scored case against main's."""
+    case = next((case for case in plan.cases if case.role == "scored"), None)
+    if case is None:
+        return []
+    bars, noise = policy.floors, policy.accepted_noise
+    return [
+        count_floor("tau-floor", case, "tau", bars.tau, 0.0, axes),
+        count_floor("accepted-floor", case, "accepted", bars.accepted, noise, axes),
+        rate_floor("ar-floor", compare.axis(case.name, "ar"), bars.ar, axes),
+        rate_floor("dspark-floor", compare.axis(case.name, "dspark"), bars.dspark, axes),
+    ]
+
+
+def guards(plan: RunPlan, axes: Mapping[str, Axis], policy: Policy) -> list[GateResult]:
+    """The guarded metrics of every guard case; decode is the served path, DSpark where the case has it."""
+    named = {
+        f"guard:{case.name}:{metric}": compare.axis(case.name, guarded_kind(case, metric))
+        for case in plan.cases
+        if case.role == "guard"
+        for metric in case.metrics
+    }
+    failing = _holm({gate: axes.get(axis) for gate, axis in named.items()}, policy)
+    return [
+        rate_floor(gate, axis, policy.floors.guard, axes, may_fail=gate in failing)
+        for gate, axis in named.items()
+    ]
+
+
+def guarded_kind(case: Case, metric: Metric) -> str:
+    """The axis kind that a guarded metric is read from."""
+    return metric if metric == "prefill" else "dspark" if "dspark" in case.modes else "ar"
+
+
+def _holm(named: Mapping[str, Axis | None], policy: Policy) -> frozenset[str]:
+    """Guards that may be called failed when all of them are looked at together.
+
+    Axes stand at different looks, so each p is scaled by what its look may spend before they are ranked. A
+    guard that is not measured yet counts as one that does not fail: the order of cases changes nothing.
+    """
+    alpha, margin = 1 - policy.confidence, math.log(policy.floors.guard)
+    scaled = dict.fromkeys(named, 1.0)
+    for gate, axis in named.items():
+        p = axis.estimate.p_below(margin) if axis is not None and axis.estimate is not None else None
+        if axis is not None and p is not None:
+            scaled[gate] = min(1.0, p * alpha / axis.looks.tail(alpha, 1))
+    if not scaled:
+        return frozenset()
+    failed = multipletests(list(scaled.values()), alpha=alpha, method="holm")[0]
+    return frozenset(gate for gate, bad in zip(scaled, failed, strict=True) if bad)
 
 
 def losslessness(result: HarnessResult, policy: Policy) -> GateResult:
@@ -112,55 +176,65 @@ def accuracy(result: HarnessResult, policy: Policy) -> GateResult:
 
 
 def count_floor(
-    name: str, case: Case, kind: str, floor: float, noise: float, bounds: tuple[Comparison, ...]
+    name: str, case: Case, kind: str, floor: float, noise: float, axes: Mapping[str, Axis]
 ) -> GateResult:
-    """A pooled count per round against a share of main's, less an absolute allowance."""
-    found = compare.find(bounds, compare.axis(case.name, kind))
+    """A pooled count per round against a share of main's, less an absolute allowance.
+
+    With too few prompts for an interval the counts themselves decide: both arms decode the same prompts, so
+    that they differ by no noise of timing.
+    """
+    axis = axes.get(compare.axis(case.name, kind))
     bar = f">= {floor:.0%} of main"
-    if found is None:
+    if axis is None:
         return _not_run(name, bar, f"{kind} of both arms was not measured on {case.name}")
+    found = axis.comparison
     least = floor * found.baseline - noise
-    state: GateState = "PASS" if found.candidate >= least else "FAIL"
-    verb = "holds" if state == "PASS" else "misses"
-    reason = (
-        f"{kind} on {case.name} is {found.candidate:.4f} {found.unit} against main's {found.baseline:.4f}: "
-        f"{verb} the floor of {least:.4f} ({floor:.0%} of main)."
-    )
+    bounds = found.floor_bounds or Interval(low=found.ratio, high=found.ratio)
     observed = f"{found.candidate:.4f} vs {found.baseline:.4f}"
-    return GateResult(name=name, state=state, observed=observed, bar=bar, reason=reason)
+    numbers = (
+        f"{kind} on {case.name} is {found.candidate:.4f} {found.unit} against main's {found.baseline:.4f}"
+    )
+    bar_text = f"the floor of {least:.4f} ({floor:.0%} of main)"
+    if bounds.low * found.baseline >= least:
+        reason = f"{numbers}: holds {bar_text}."
+        return GateResult(name=name, state="PASS", observed=observed, bar=bar, reason=reason)
+    if bounds.high * found.baseline < least:
+        reason = f"{numbers}: misses {bar_text}."
+        return GateResult(name=name, state="FAIL", observed=observed, bar=bar, reason=reason)
+    spread = f"[{bounds.low:.4f}, {bounds.high:.4f}] of main over {found.pairs} prompts"
+    return _undecided(name, bar, f"{numbers}; {spread} lies on both sides of {bar_text}", observed)
 
 
-def rate_floor(name: str, axis: str, margin: float, bounds: tuple[Comparison, ...]) -> GateResult:
-    """Non-inferiority of a rate; ``bounds`` hold two-sided intervals at twice the one-sided level."""
+def rate_floor(
+    name: str, axis: str, margin: float, axes: Mapping[str, Axis], may_fail: bool = True
+) -> GateResult:
+    """Non-inferiority of a rate. ``may_fail``: whether a failure would stand among the others' looked at."""
     bar = f">= {margin:.0%} of main"
-    found = compare.find(bounds, axis)
-    if found is None:
+    judged = axes.get(axis)
+    if judged is None:
         return _not_run(name, bar, f"the axis {axis} was not measured on both arms")
+    found = judged.comparison
     numbers = f"{axis} runs at {found.candidate:.2f} {found.unit} against main's {found.baseline:.2f}"
     observed = f"{found.ratio:.4f} of main"
-    if found.interval is None:
-        return _not_run(name, bar, f"undecided: {numbers}, {found.pairs} pair(s) give no interval", observed)
-    low, high = found.interval.low, found.interval.high
+    if found.floor_bounds is None:
+        return _undecided(name, bar, f"{numbers}, {found.pairs} pair(s) give no interval", observed)
+    low, high = found.floor_bounds.low, found.floor_bounds.high
     observed += f" [{low:.4f}, {high:.4f}] n={found.pairs}"
+    if found.unstable:
+        why = f"{numbers}, but a few launches carry that: the plain mean is {found.mean_ratio:.4f} of main"
+        return _undecided(name, bar, why, observed)
     if low >= margin:
         reason = f"{numbers}: at least {low:.4f} of it, which clears {margin:.2f}."
         return GateResult(name=name, state="PASS", observed=observed, bar=bar, reason=reason)
-    if high < margin:
+    if high < margin and may_fail:
         reason = f"{numbers}: at most {high:.4f} of it, which is below {margin:.2f}."
         return GateResult(name=name, state="FAIL", observed=observed, bar=bar, reason=reason)
-    why = f"undecided: {numbers}, the interval [{low:.4f}, {high:.4f}] straddles {margin:.2f}"
-    return _not_run(name, bar, why, observed)
-
-
-def guards(case: Case, policy: Policy, bounds: tuple[Comparison, ...]) -> list[GateResult]:
-    """The guarded metrics of one guard case; decode is the served path, DSpark where the case has it."""
-    kinds = {"decode": "dspark" if "dspark" in case.modes else "ar", "prefill": "prefill"}
-    return [
-        rate_floor(
-            f"guard:{case.name}:{metric}", compare.axis(case.name, kinds[metric]), policy.floors.guard, bounds
-        )
-        for metric in case.metrics
-    ]
+    if high < margin:
+        why = f"{numbers}: below {margin:.2f} on its own, but not proven as one guard among many"
+        return _undecided(name, bar, why, observed)
+    return _undecided(
+        name, bar, f"{numbers}, the interval [{low:.4f}, {high:.4f}] straddles {margin:.2f}", observed
+    )
 
 
 def plausibility(result: HarnessResult, policy: Policy) -> list[GateResult]:
@@ -303,8 +377,19 @@ def _failed(name: str, bar: str, why: str) -> GateResult:
     return GateResult(name=name, state="FAIL", observed="", bar=bar, reason=_sentence(why))
 
 
-def _not_run(name: str, bar: str, why: str, observed: str = "") -> GateResult:
-    return GateResult(name=name, state="NOT_RUN", observed=observed, bar=bar, reason=_sentence(why))
+def _not_run(name: str, bar: str, why: str) -> GateResult:
+    return GateResult(name=name, state="NOT_RUN", observed="", bar=bar, reason=_sentence(why))
+
+
+def _undecided(name: str, bar: str, why: str, observed: str) -> GateResult:
+    return GateResult(
+        name=name,
+        state="NOT_RUN",
+        observed=observed,
+        bar=bar,
+        reason=_sentence(f"undecided: {why}"),
+        undecided=True,
+    )
 
 
 def _sentence(text: str) -> str:

@@ -1,8 +1,9 @@
 """Trusted parent of every worker: ``python -m harness.manager REQUEST.json RESULT.json``.
 
 Owns the clock, the prompts and the order. Cases run as the plan lists them, the cheap and the most likely
-to fail first. A failed launch is tried once more; an arm whose launches fail twice ends the run. Progress
-goes to standard output, one JSON object a line; the result is written whole or not at all.
+to fail first; then those that are undecided run on from look to look. A failed gate ends the run, since
+nothing can undo it. A failed launch is tried once more; an arm whose launches fail twice ends the run too.
+Progress goes to standard output, one JSON object a line; the result is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import NoReturn, TypeVar
 import msgspec
 import numpy as np
 
-from harness import schedule, session, tasks
+from harness import compare, gates, schedule, sequential, session, tasks
 from harness.client import Client
 from harness.corpus import Corpus, CorpusError, ModelView
 from harness.environment import Observer, Unwatched, Watch
@@ -44,17 +45,18 @@ from harness.schema import (
     ModelFiles,
     RunRequest,
     Sample,
+    Settled,
     encode_json,
 )
 
 T = TypeVar("T")
 ACCURACY_DOMAIN = "accuracy"
 MAX_LAUNCH_FAILURES = 2
-MAX_DIVERGENCES = 8
-"""First differences whose margin is measured; more than these are no near-ties."""
+MAX_DIVERGENCES = 64
+"""First differences of a model whose margin is measured; more than these are no near-ties."""
 
 
-class Settled(Exception):
+class ArmFailed(Exception):
     """An arm has failed too often: the run is over, and what it saw until here stands."""
 
 
@@ -84,25 +86,30 @@ class Run:
         self._drawn: tasks.Drawn = {}
         self._views: dict[str, ModelView] = {}
         self._failures: Counter[Arm] = Counter()
+        self._quads: Counter[str] = Counter()
+        self._observer = Observer()
 
     def execute(self) -> HarnessResult:
-        observer = Observer()
         error: str | None = None
+        settled: Settled | None = None
         try:
-            self._measure()
-        except Settled:
+            settled = self._measure()
+        except ArmFailed:
             if self._failures["baseline"] >= MAX_LAUNCH_FAILURES:
                 last = next(x for x in reversed(self.launches) if x.arm == "baseline" and x.failure)
                 assert last.failure is not None
                 error = f"Main's own worker failed twice: {last.failure.detail}"
         except (CorpusError, SyntheticPrompt) as fault:
             error = str(fault)
+        return self._result(error, settled)
+
+    def _result(self, error: str | None = None, settled: Settled | None = None) -> HarnessResult:
         return HarnessResult(
             schema_version=SCHEMA_VERSION,
             plan=self.plan,
             seed=self.request.seed,
             prompt_seed=self.prompt_seed,
-            environment=observer.environment(),
+            environment=self._observer.environment(),
             launches=tuple(self.launches),
             samples=tuple(self.samples),
             accuracy=tuple(self.accuracy),
@@ -110,32 +117,72 @@ class Run:
             admissions=tuple(self.admissions),
             divergences=self.divergences,
             error=error,
+            settled=settled,
+            between_builds=self.request.between_builds,
         )
 
-    def _measure(self) -> None:
+    def _measure(self) -> Settled | None:
+        """Every case to its first look, then the undecided ones on. Returns what made an early end."""
         corpus = Corpus(Path(self.request.corpus))
         for case in self.plan.cases:
             if case.model not in self._views:
                 model = self._files(case.model)
                 self._views[case.model] = corpus.view(case.model, Path(model.target))
-                self._admit(case.model)
+                mine = [each for each in self.plan.cases if each.model == case.model]
+                self._admit(case.model, [(each, range(each.quads)) for each in mine])
                 if self.plan.accuracy is not None and self.plan.accuracy.model == case.model:
                     self._score(self.plan.accuracy)
-            for quad in range(case.quads):
-                for slot in schedule.slots(self.request.seed, case, quad):
-                    self._time(case, slot)
-        self.divergences = self._weigh(losslessness.between_arms(self.samples))
+            self._run_to(case, case.quads)
+            _, settled = self._judge()
+            if settled is not None:
+                return settled
+        due, _ = self._judge()
+        while due:
+            for case in due:
+                quads = next(look for look in case.looks if look > self._quads[case.name])
+                self.progress.extended(case, quads - self._quads[case.name])
+                self._admit(case.model, [(case, range(self._quads[case.name], quads))])
+                self._run_to(case, quads)
+                due, settled = self._judge()
+                if settled is not None:
+                    return settled
+        return None
 
-    def _admit(self, model: str) -> None:
-        cases = [case for case in self.plan.cases if case.model == model]
+    def _run_to(self, case: Case, quads: int) -> None:
+        for quad in range(self._quads[case.name], quads):
+            for slot in schedule.slots(self.request.seed, case, quad):
+                self._time(case, slot)
+        self._quads[case.name] = quads
+        self.divergences += self._weigh(self._new_differences())
+
+    def _judge(self) -> tuple[tuple[Case, ...], Settled | None]:
+        """Cases that need another look, or why none does although the plan has not been run."""
+        seen, policy = self._result(), self.request.policy
+        judged = gates.judge(seen, policy)
+        names = sequential.due(self.plan, compare.judged(seen, policy), judged, policy)
+        due = tuple(case for name in names for case in self.plan.cases if case.name == name)
+        failed = sequential.failed(judged)
+        not_run = [case.name for case in self.plan.cases if not self._quads[case.name]]
+        if self.plan.accuracy is not None and not self.accuracy:
+            not_run.append("accuracy")
+        if failed is None or not not_run:
+            return due, None
+        return due, Settled(gate=failed.name, not_run=tuple(not_run))
+
+    def _new_differences(self) -> tuple[Divergence, ...]:
+        known = {(item.case, item.prompt_id) for item in self.divergences}
+        found = losslessness.between_arms(self.samples)
+        return tuple(item for item in found if (item.case, item.prompt_id) not in known)
+
+    def _admit(self, model: str, wanted: Sequence[tuple[Case, range]]) -> None:
         view, policy = self._views[model], self.request.policy
-        longest = max(_room(case) for case in cases)
+        longest = max(_room(case) for case, _ in wanted)
         admitted = self._launch(
             self.request.baseline,
             model,
             longest,
             schedule.admission(model),
-            lambda client, _: tasks.admit(client, view, cases, policy, self.prompt_seed),
+            lambda client, _: tasks.admit(client, view, wanted, policy, self.prompt_seed),
         )
         self._drawn |= admitted.prompts
         self.admissions += admitted.record
@@ -218,7 +265,7 @@ class Run:
         quad: int = 0,
         slot: int = 0,
     ) -> T:
-        """One launch, tried again once. Raises Settled when its arm has failed too often."""
+        """One launch, tried again once. Raises ArmFailed when its arm has failed too often."""
         while True:
             place = session.Place(len(self.launches), case, quad, slot)
             self.progress.launch_started(source.arm, place)
@@ -239,7 +286,7 @@ class Run:
                 return value
             self._failures[source.arm] += 1
             if self._failures[source.arm] >= MAX_LAUNCH_FAILURES:
-                raise Settled
+                raise ArmFailed
 
     def _source(self, arm: Arm) -> ArmSource:
         return self.request.baseline if arm == "baseline" else self.request.candidate

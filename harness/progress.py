@@ -12,7 +12,7 @@ import time
 from typing import Any, TextIO
 
 from harness import schedule
-from harness.schema import Arm, Launch, RunPlan
+from harness.schema import Arm, Case, Launch, RunPlan
 from harness.session import Place
 
 
@@ -29,6 +29,13 @@ class Progress:
         self._expected_s = 0.0
         self._started = time.perf_counter()
         self._say("run_started", total=self._total, plan=plan.name)
+
+    def extended(self, case: Case, quads: int) -> None:
+        """Counts further quads of an undecided case, and the launch that admits their prompts."""
+        more = {schedule.admission(case.model): 1, case.name: 4 * quads}
+        for name, count in more.items():
+            self._left[name] = self._left.get(name, 0) + count
+            self._total += count
 
     def launch_started(self, arm: Arm, place: Place) -> None:
         self._say("launch_started", **self._where(arm, place.case, place.quad, place.slot))

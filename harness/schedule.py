@@ -1,7 +1,7 @@
 """The order of launches and modes, from the logged seed alone. Pure.
 
 A quad is ABBA or BAAB by a fair coin, so that drift which is linear in time cancels within it. Both arms of
-a quad decode the same prompts in the same order of modes.
+a pair decode the same prompts in the same order of modes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,14 @@ def slots(seed: int, case: Case, quad: int) -> tuple[Slot, ...]:
     return tuple(Slot(arm, quad, index) for index, arm in enumerate(order))
 
 
-def modes(seed: int, case: Case, quad: int, prompt: int) -> tuple[Mode, ...]:
-    """Modes of one prompt in the order they run: neither mode always meets a colder process."""
-    return case.modes if coin(seed, case.name, quad, "modes", prompt) else case.modes[::-1]
+def modes(seed: int, case: Case, slot: Slot, prompt: int) -> tuple[Mode, ...]:
+    """Modes of one prompt in the order they run: neither mode always meets a colder process.
+
+    The two launches that an arm has in a quad run them in opposite orders, so that whatever DSpark could keep
+    from an AR run of the same prompt is missing in one of them.
+    """
+    turned = coin(seed, case.name, slot.quad, "modes", prompt) == (slot.slot < 2)
+    return case.modes if turned else case.modes[::-1]
 
 
 def coin(seed: int, *key: str | int) -> bool:

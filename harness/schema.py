@@ -45,6 +45,14 @@ class Case(Frozen, frozen=True):
     modes: tuple[Mode, ...] = ("ar", "dspark")
     metrics: tuple[Metric, ...] = ("decode",)
     quads: Positive = 1
+    """Quads that are run before the case is judged at all."""
+    more: tuple[Positive, ...] = ()
+    """Numbers of quads at which it is judged again while it is undecided; the last is the budget."""
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """Quads at each look."""
+        return (self.quads, *self.more)
 
 
 class AccuracyPlan(Frozen, frozen=True):
@@ -151,9 +159,11 @@ class RunRequest(Frozen, frozen=True):
     corpus: str
     """Absolute path of the pinned corpus."""
     policy: Policy = Policy()
-    """Only the rules that admit prompts are read while measuring; verdicts come later."""
+    """Prompts are admitted and further looks are taken by it; verdicts come later."""
     watch: bool = True
     """Whether the machine's fitness is read around launches; an emulated engine says nothing about it."""
+    between_builds: dict[str, float] = {}
+    """Variance (squared log units) by which builds of one source differ on an axis, from calibration."""
 
 
 class Burst(Frozen, frozen=True, array_like=True):
@@ -333,6 +343,15 @@ class Environment(Frozen, frozen=True):
     """Fastest rate at which this machine reads memory: measured on a CPU, from the data sheet on a GPU."""
 
 
+class Settled(Frozen, frozen=True):
+    """Why a run needed no more measuring, and what was therefore not run."""
+
+    gate: str
+    """The gate that failed."""
+    not_run: tuple[str, ...]
+    """Cases that were never started, and ``accuracy`` where it was not scored."""
+
+
 class HarnessResult(Frozen, frozen=True):
     """Everything one run saw. Judgements are recomputed from it and never stored in it."""
 
@@ -349,6 +368,10 @@ class HarnessResult(Frozen, frozen=True):
     divergences: tuple[Divergence, ...] = ()
     error: str | None = None
     """A fault of our own that ended the run early: infrastructure, never a candidate's."""
+    settled: Settled | None = None
+    """Set where the run ended before its plan because its outcome could not change any more."""
+    between_builds: dict[str, float] = {}
+    """Variance (squared log units) by which builds of one source differ on an axis, from calibration."""
 
 
 class Interval(Frozen, frozen=True):
@@ -378,9 +401,30 @@ class Comparison(Frozen, frozen=True):
     ratio: float
     """candidate / baseline, from the paired estimate where pairs exist."""
     interval: Interval | None
+    """Two-sided, at the policy's confidence, as if this look had been the only one."""
     pairs: int
+    """Pairs of launches; for counts per round, prompts."""
+    bounds: Interval | None = None
+    """Two-sided bounds that hold at all looks together: tiers are earned by these."""
+    floor_bounds: Interval | None = None
+    """One-sided bounds that hold at all looks together: floors and guards are judged by these."""
+    look: int = 1
+    """The look that was reached, from 1."""
+    looks: int = 1
     sign_flip_p: float | None = None
     """Two-sided exact sign-flip probability over quads; None without quads."""
+    mean_ratio: float | None = None
+    """Ratio by the ordinary mean of pairs."""
+    quad_ratio: float | None = None
+    """Ratio by the mean of quads."""
+    unstable: bool = False
+    """The estimates disagree by more than half an interval: a few launches carry the result."""
+    order_effect: float | None = None
+    """Relative change of a rate from running second in a pair, whichever arm it is."""
+    smallest_effect: float | None = None
+    """Relative effect that would have been told from zero with a probability of 80 %."""
+    noise_floor: float | None = None
+    """Relative half-width that main against itself has in this run; None where it was not seen."""
 
 
 class GateResult(Frozen, frozen=True):
@@ -393,6 +437,8 @@ class GateResult(Frozen, frozen=True):
     bar: str
     reason: str
     """A sentence: axis, two numbers and the bar; for NOT_RUN, why it did not run."""
+    undecided: bool = False
+    """NOT_RUN although measured: the interval lies on both sides of the bar."""
 
 
 def _refuse_non_finite(value: Any, path: str = "$") -> None:

@@ -7,11 +7,12 @@ Biometrika 61) and a Student-t interval; the audit is an exact sign-flip test ov
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
+from scipy import optimize
 from scipy import stats as distributions
 
 from harness.schema import Interval
@@ -19,6 +20,26 @@ from harness.schema import Interval
 TRIM = 0.10
 MAX_EXACT_QUADS = 16
 """Up to here all 2^n sign patterns are enumerated."""
+POWER = 0.80
+"""Probability with which the smallest effect of a run would have been seen."""
+_RESAMPLES = 2000
+
+
+@lru_cache(maxsize=4096)
+def t_beyond(tail: float, df: int) -> float:
+    """What a Student-t variable with ``df`` degrees of freedom exceeds with probability ``tail``."""
+    return float(distributions.t.isf(tail, df))
+
+
+@lru_cache(maxsize=4096)
+def detectable(tail: float, df: int, power: float = POWER) -> float:
+    """Effect, in standard errors, that a one-tailed t-test at ``tail`` finds with probability ``power``."""
+    critical = t_beyond(tail, df)
+
+    def surplus(effect: float) -> float:
+        return float(distributions.nct.sf(critical, df, effect)) - power
+
+    return float(optimize.brentq(surplus, 0.0, 2 * critical + 10.0))
 
 
 @dataclass(frozen=True)
@@ -32,13 +53,37 @@ class Estimate:
     se: float | None
     df: int
     n: int
+    kept: tuple[int, ...] = ()
+    """Indices of the values that the mean is taken over."""
+
+    def bounds(self, tail: float) -> Interval | None:
+        """Bounds in log units, each missed with probability ``tail``."""
+        if self.se is None or self.df < 1:
+            return None
+        half = t_beyond(tail, self.df) * self.se
+        return Interval(low=self.mean - half, high=self.mean + half)
 
     def interval(self, confidence: float) -> Interval | None:
         """Two-sided interval in log units."""
+        return self.bounds((1 - confidence) / 2)
+
+    def p_below(self, margin: float) -> float | None:
+        """One-sided p of "the truth is at least ``margin``" (log units): small where it lies below."""
         if self.se is None or self.df < 1:
             return None
-        half = float(distributions.t.ppf(0.5 + confidence / 2, self.df)) * self.se
-        return Interval(low=self.mean - half, high=self.mean + half)
+        if self.se == 0:
+            return 0.0 if self.mean < margin else 1.0
+        return float(distributions.t.cdf((self.mean - margin) / self.se, self.df))
+
+    def smallest_effect(self, tail: float) -> float | None:
+        """The true effect, in log units, for which bounds with this tail exclude zero 80 times in 100."""
+        if self.se is None or self.df < 1:
+            return None
+        return detectable(tail, self.df) * self.se
+
+    def widened(self, variance: float) -> Estimate:
+        """With a further variance (squared log units) of the mean: what builds of one source differ by."""
+        return self if self.se is None else replace(self, se=math.hypot(self.se, math.sqrt(variance)))
 
 
 def trimmed(values: Sequence[float], trim: float = TRIM) -> Estimate:
@@ -47,18 +92,25 @@ def trimmed(values: Sequence[float], trim: float = TRIM) -> Estimate:
     With g = floor(trim * n) values cut at each end and h = n - 2g, the variance is
     SSD of the winsorised values / (h (h - 1)), on h - 1 degrees of freedom.
     """
-    ordered = np.sort(np.asarray(values, dtype=float))
-    n = len(ordered)
+    array = np.asarray(values, dtype=float)
+    n = len(array)
     if n == 0:
         raise ValueError("an estimate needs at least one value")
+    order = np.argsort(array, kind="stable")
     cut = int(trim * n)
-    kept = ordered[cut : n - cut]
-    h = len(kept)
+    chosen = order[cut : n - cut]
+    kept = array[chosen]
+    indices, mean, h = tuple(chosen.tolist()), float(kept.mean()), len(kept)
     if h < 2:
-        return Estimate(mean=float(kept.mean()), se=None, df=0, n=n)
-    winsorised = np.clip(ordered, kept[0], kept[-1])
+        return Estimate(mean=mean, se=None, df=0, n=n, kept=indices)
+    winsorised = np.clip(array, kept[0], kept[-1])
     ssd = float(((winsorised - winsorised.mean()) ** 2).sum())
-    return Estimate(mean=float(kept.mean()), se=math.sqrt(ssd / (h * (h - 1))), df=h - 1, n=n)
+    return Estimate(mean=mean, se=math.sqrt(ssd / (h * (h - 1))), df=h - 1, n=n, kept=indices)
+
+
+def ordinary(values: Sequence[float]) -> Estimate:
+    """Mean with the standard error of the paired t-test."""
+    return trimmed(values, 0.0)
 
 
 def borrowing(values: Sequence[float], groups: Sequence[Sequence[float]]) -> Estimate:
@@ -70,7 +122,14 @@ def borrowing(values: Sequence[float], groups: Sequence[Sequence[float]]) -> Est
     df = sum(len(group) - 1 for group in groups if len(group) > 1)
     ssd = sum(float(((np.asarray(group) - np.mean(group)) ** 2).sum()) for group in groups if len(group) > 1)
     se = math.sqrt(ssd / df / len(values)) if df else None
-    return Estimate(mean=float(np.mean(values)), se=se, df=df, n=len(values))
+    return Estimate(mean=float(np.mean(values)), se=se, df=df, n=len(values), kept=tuple(range(len(values))))
+
+
+@lru_cache(maxsize=MAX_EXACT_QUADS)
+def _sign_patterns(n: int) -> np.ndarray:
+    """[2^n, n] of -1 and 1."""
+    bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+    return (2 * bits - 1).astype(np.float64)
 
 
 def sign_flip_p(effects: Sequence[float]) -> float | None:
@@ -82,8 +141,27 @@ def sign_flip_p(effects: Sequence[float]) -> float | None:
         return None
     values = np.asarray(effects[:MAX_EXACT_QUADS], dtype=float)
     observed = abs(values.sum()) - 1e-12
-    patterns = np.array(list(product((-1.0, 1.0), repeat=len(values))))
-    return float((np.abs(patterns @ values) >= observed).mean())
+    return float((np.abs(_sign_patterns(len(values)) @ values) >= observed).mean())
+
+
+def bootstrap(count: int, statistic: Callable[[np.ndarray], np.ndarray], tail: float) -> Interval | None:
+    """Percentile bounds of a statistic over ``count`` items, each missed with probability ``tail``.
+
+    ``statistic`` maps weights [R, count], how often each item was drawn, to values [R]. The percentiles are
+    expanded for small counts (Hesterberg 2015, The American Statistician 69). The draws are always the same,
+    so that a record is judged alike every time. None below four items, or if a value is not finite.
+    """
+    if count < 4:
+        return None
+    draws = np.random.default_rng(count).integers(0, count, (_RESAMPLES, count))
+    weights = np.apply_along_axis(np.bincount, 1, draws, minlength=count)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = statistic(weights)
+    if not np.isfinite(values).all():
+        return None
+    expanded = float(distributions.norm.sf(t_beyond(tail, count - 1) * math.sqrt(count / (count - 1))))
+    low, high = np.quantile(values, [expanded, 1 - expanded])
+    return Interval(low=float(low), high=float(high))
 
 
 def ratio(interval: Interval | None) -> Interval | None:

@@ -35,8 +35,10 @@ class Admitted:
     record: tuple[Admission, ...]
 
 
-def admit(client: Client, view: ModelView, cases: Sequence[Case], policy: Policy, seed: int) -> Admitted:
-    """Draw the prompts of ``cases`` and keep those that main continues at length and without a loop.
+def admit(
+    client: Client, view: ModelView, wanted: Sequence[tuple[Case, range]], policy: Policy, seed: int
+) -> Admitted:
+    """Draw the prompts of the ``wanted`` quads and keep those that main continues at length without a loop.
 
     The rule sees main's AR output only, so no candidate can bend the choice. Raises CorpusError when
     a domain yields no such window in ``MAX_DRAWS`` draws.
@@ -44,8 +46,8 @@ def admit(client: Client, view: ModelView, cases: Sequence[Case], policy: Policy
     client.stage = "generate"
     drawn: Drawn = {}
     record: list[Admission] = []
-    for case in cases:
-        for quad in range(case.quads):
+    for case, quads in wanted:
+        for quad in quads:
             drawn[case.name, quad] = tuple(
                 _admit_one(client, view, case, f"{seed}/{case.name}/{quad}", domain, policy, record)
                 for domain in case.domains
@@ -69,7 +71,7 @@ def time_prompts(
     samples = []
     for index, prompt in enumerate(chosen):
         prompts.refuse_synthetic(view, prompt)
-        for mode in schedule.modes(seed, case, slot.quad, index):
+        for mode in schedule.modes(seed, case, slot, index):
             seen = client.generate(prompt.ids, mode, case.new_tokens, view.entry.stop_ids)
             samples.append(_sample(case, slot, launch, prompt, mode, seen))
     return tuple(samples)

@@ -12,31 +12,36 @@ from harness.schema import Comparison, GateResult, Interval
 
 AXIS = Comparison(
     name="chat:dspark", unit="tok/s", baseline=50.0, candidate=55.0, ratio=1.1,
-    interval=Interval(low=1.092, high=1.109), pairs=8,
+    interval=Interval(low=1.092, high=1.109), bounds=Interval(low=1.08, high=1.12), pairs=8, look=1, looks=5,
+    smallest_effect=0.0123, mean_ratio=1.2, quad_ratio=1.1999,
 )  # fmt: skip
+SAID = "DSpark decode (chat) 55.00 tok/s against main's 50.00 tok/s: +10.00% [+9.20%, +10.90%], 8 pairs, look 1 of 5; "
+SEEN = " A true effect of 1.23% would have been seen with a probability of 80%."
 GATE = GateResult(
     name="ar-floor", state="FAIL", observed="0.95", bar=">= 98% of main",
     reason="chat:ar runs at 19.00 tok/s against main's 20.00: at most 0.9600 of it, which is below 0.98.",
 )  # fmt: skip
-COMPARED = sentences.compared(AXIS, 10.0, Interval(low=9.2, high=10.9))
 
 
 @pytest.mark.parametrize(
     ("said", "whole"),
     [
         (
-            sentences.improved(COMPARED, "M", 6.0, 9.2),
-            "DSpark decode (chat) 55.00 tok/s against main's 50.00 tok/s: +10.00% [+9.20%, +10.90%], 8 pairs; "
-            "the lower bound +9.20% reaches M (bar +6.00%) and every gate passed.",
+            sentences.improved(AXIS, "M", 6.0, 8.0),
+            SAID + "the lower bound over all 5 looks +8.00% reaches M (bar +6.00%) and every gate passed.",
         ),
         (
-            sentences.below_tiers(COMPARED, 1.5, 2.0),
-            "DSpark decode (chat) 55.00 tok/s against main's 50.00 tok/s: +10.00% [+9.20%, +10.90%], 8 pairs; "
-            "even the upper bound +1.50% is below XS (bar +2.00%).",
+            sentences.below_tiers(AXIS, 1.5, 2.0),
+            SAID + "even the upper bound over all 5 looks +1.50% is below XS (bar +2.00%)." + SEEN,
         ),
         (
-            sentences.within_noise("x", 1.234),
-            "x; that lies within what main differs from itself in this run (±1.23%).",
+            sentences.within_noise(AXIS, 1.234),
+            SAID + "that lies within what main differs from itself in this run (±1.23%)." + SEEN,
+        ),
+        (
+            sentences.unstable(AXIS),
+            SAID + "unstable: it is +20.00% by the plain mean of pairs, +19.99% by the mean of quads, "
+            "so a few launches carry the result." + SEEN,
         ),
         (
             sentences.identical(None),
@@ -54,8 +59,14 @@ COMPARED = sentences.compared(AXIS, 10.0, Interval(low=9.2, high=10.9))
             "Move that part to a pull request of its own.",
         ),
         (
-            sentences.unproven("x", (), 3.0),
-            "x; the interval reaches from below XS to above it. The smallest effect this run could see is 3.00%.",
+            sentences.unproven(AXIS, ()),
+            SAID + "the bounds over all 5 looks [+8.00%, +12.00%] reach from below XS to above it." + SEEN,
+        ),
+        (
+            sentences.unproven(AXIS, (GATE, GATE)),
+            SAID
+            + "not decided: ar-floor (chat:ar runs at 19.00 tok/s against main's 20.00: at most 0.9600 of "
+            "it, which is below 0.98) and 1 more." + SEEN,
         ),
         (
             sentences.rejected(GATE, 2),
@@ -103,7 +114,15 @@ def test_rounding_never_lifts_a_number_over_a_bar(value: float, shown: str) -> N
 
 @given(st.floats(-50.0, 50.0), st.sampled_from([2.0, 3.5, 6.0, 10.0, 18.0]))
 def test_a_shown_percentage_is_on_its_own_side_of_every_bar(value: float, bar: float) -> None:
-    assert (float(sentences.percent(value).rstrip("%")) >= bar) == (value >= bar)
+    assert (float(sentences.percent(value).rstrip("%")) >= bar) == (round(value, 9) >= bar)
+
+
+@given(st.floats(0.5, 2000.0), st.floats(0.5, 2.0))
+def test_the_shown_values_give_the_shown_percentage(main: float, ratio: float) -> None:
+    change = main * ratio
+    extra = sentences.extra_digits(main, change)
+    shown = float(sentences.number(change, extra)) / float(sentences.number(main, extra))
+    assert sentences.percent(100 * (shown - 1)) == sentences.percent(100 * (change / main - 1))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import gates
+from harness import gates, paired
+from harness.paired import Looks, Pair
 from harness.schema import Divergence, GateResult, HarnessResult, Launch, LaunchFailure, Policy, Sample
-from tests.fakes.results import ENGINE, TEXT, result, sample
+from tests.fakes.results import ENGINE, GUARD, PLAN, TEXT, result, sample
 
 POLICY = Policy()
 replace = msgspec.structs.replace
@@ -288,3 +289,30 @@ def test_main_that_fails_twice_is_a_broken_baseline() -> None:
         launches=tuple(replace(x, failure=failed) if x.launch in mine else x for x in run.launches),
     )
     assert gate(broken, gates.BASELINE).state == "FAIL"
+
+
+def _guards(ratios: dict[str, float], measured: tuple[str, ...]) -> dict[str, str]:
+    """States of guard gates over six cases of 4 pairs each with a spread of 1 %."""
+    cases = tuple(msgspec.structs.replace(GUARD, name=name, metrics=("decode",)) for name in ratios)
+    axes = {}
+    for name in measured:
+        effect, looks = math.log(ratios[name]), Looks.reached((2,), 2)
+        given = [Pair(i // 2, 0.0, effect + e, i % 2 == 1) for i, e in enumerate((0.01, -0.01, 0.01, -0.01))]
+        axes[f"{name}:dspark"] = paired.judge(f"{name}:dspark", "tok/s", given, [given], looks, 0.95)
+    plan = msgspec.structs.replace(PLAN, cases=cases)
+    return {gate.name.split(":")[1]: gate.state for gate in gates.guards(plan, axes, POLICY)}
+
+
+def test_one_guard_among_many_fails_only_by_more_than_it_would_alone() -> None:
+    names = [f"g{i}" for i in range(6)]
+    slightly = dict.fromkeys(names, 1.0) | {"g0": 0.962}
+    badly = dict.fromkeys(names, 1.0) | {"g0": 0.90}
+    assert _guards({"g0": 0.962}, ("g0",)) == {"g0": "FAIL"}
+    assert _guards(slightly, tuple(names))["g0"] == "NOT_RUN"
+    assert _guards(badly, tuple(names))["g0"] == "FAIL"
+
+
+def test_a_guard_is_judged_alike_before_and_after_the_others_were_measured() -> None:
+    names = [f"g{i}" for i in range(6)]
+    slightly = dict.fromkeys(names, 1.0) | {"g0": 0.962}
+    assert _guards(slightly, ("g0",))["g0"] == _guards(slightly, tuple(names))["g0"]

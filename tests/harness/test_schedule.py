@@ -25,7 +25,10 @@ def test_the_coin_is_fair_and_quads_do_not_share_it() -> None:
 
 def test_both_arms_of_a_quad_meet_the_modes_in_one_order() -> None:
     # The order depends on quad and prompt only: no arm is part of its key.
-    assert {schedule.modes(1, SCORED, 0, i) for i in range(20)} == {("ar", "dspark"), ("dspark", "ar")}
+    first, last = (schedule.Slot("candidate", 0, slot) for slot in (1, 2))
+    assert {schedule.modes(1, SCORED, first, i) for i in range(20)} == {("ar", "dspark"), ("dspark", "ar")}
+    for prompt in range(20):
+        assert schedule.modes(1, SCORED, first, prompt) == schedule.modes(1, SCORED, last, prompt)[::-1]
 
 
 def test_every_planned_launch_is_counted() -> None:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from scipy import stats as reference
+from statsmodels.stats.power import TTestPower
 
 from harness import stats
 
@@ -71,3 +72,31 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
         assert interval is not None
         covered += interval.low <= 0.03 <= interval.high
     assert 0.93 <= covered / 2000 <= 0.97
+
+
+@pytest.mark.parametrize(("tail", "pairs"), [(0.025, 4), (0.025, 16), (0.01, 32)])
+def test_the_detectable_effect_is_that_of_a_paired_t_test(tail: float, pairs: int) -> None:
+    solved = TTestPower().solve_power(nobs=pairs, alpha=2 * tail, power=0.8, alternative="two-sided")
+    assert stats.detectable(tail, pairs - 1) == pytest.approx(solved * math.sqrt(pairs), rel=1e-3)
+
+
+def test_a_bootstrap_over_prompts_covers_the_truth_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(11)
+    covered = 0
+    for _ in range(300):
+        values = rng.normal(1.0, 0.2, 8)
+        found = stats.bootstrap(8, lambda weights, v=values: weights @ v / 8, 0.025)
+        assert found is not None
+        covered += found.low <= 1.0 <= found.high
+    assert 0.91 <= covered / 300 <= 0.985
+
+
+def test_a_bootstrap_of_few_or_of_undefined_values_is_no_interval() -> None:
+    assert stats.bootstrap(3, lambda weights: weights.sum(1), 0.025) is None
+    assert stats.bootstrap(5, lambda weights: weights[:, 0] / (weights[:, 0] > 99), 0.025) is None
+
+
+def test_equal_prompts_give_a_point() -> None:
+    found = stats.bootstrap(6, lambda weights: weights.sum(1) / 6, 0.05)
+    assert found is not None
+    assert (found.low, found.high) == (1.0, 1.0)
