@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from evalbot import __version__
+from evalbot import __version__, publish
 from evalbot.errors import EvalbotError
 from evalbot.listener import Listener
 from evalbot.sandbox import Sandbox
@@ -40,6 +40,8 @@ class Account:
         self.identity = Identity()
         self.facts = Facts()
         self.runs: list[HarnessResult] = []
+        self.uncalibrated = ""
+        """Why no calibration matches, where one was looked for."""
         self.notes: list[str] = []
         self.timings: dict[str, float] = {}
 
@@ -70,6 +72,7 @@ class Account:
         """The record of what is known by now; ``head`` and ``base`` are the user's own words."""
         runs = tuple(self.runs)
         analysis = deciding(runs, self.policy)
+        publishable, why = publish.judge(self.facts, runs, self.created_at, self.uncalibrated)
         return Record(
             schema_version=RECORD_VERSION,
             created_at=self.created_at,
@@ -86,6 +89,9 @@ class Account:
             sandbox=self.sandbox.kind,
             notes=tuple(self.notes),
             timings=self.timings,
+            calibration=self.facts.calibration,
+            publishable=publishable,
+            publishable_reason=why,
         )
 
 

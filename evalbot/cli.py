@@ -1,4 +1,4 @@
-"""The command line: ``evalbot score``, ``rescore``, ``render``, ``schema``, ``doctor``, ``demo``."""
+"""The command line: ``score``, ``calibrate``, ``rescore``, ``render``, ``schema``, ``doctor``, ``demo``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evalbot import __version__, demo, doctor
+from evalbot import __version__, calibrations, demo, doctor
 from evalbot import record as records
+from evalbot.calibrate import calibrate
 from evalbot.checkout import RefSpec
 from evalbot.comment import markdown
 from evalbot.errors import EvalbotError
+from evalbot.noise_table import show as show_noise
 from evalbot.pipeline import evaluate
 from evalbot.progress import progress
 from evalbot.rescore import rescore as judge_again
@@ -94,6 +96,26 @@ def run_demo(
         typer.echo(f"Scoring {patch.name} against main in a temporary clone.", err=True)
         record = _score(clone, RefSpec(patch=patch), plan, seed, json, keep=False)
         raise typer.Exit(EXIT_ERROR if record.verdict.outcome == "error" else 0)
+
+
+@app.command("calibrate")
+def run_calibration(
+    plan: Annotated[str | None, typer.Option(help="What is measured. Default: the base's choice.")] = None,
+    base: Annotated[str, typer.Option(help="What is measured against itself.")] = "main",
+    repo: Annotated[Path, typer.Option(help="The repository.")] = Path("."),
+    runs: Annotated[int, typer.Option(min=1, help="Half of them against a rebuild.")] = 2,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="OUT", help="Where to write a copy of the calibration.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Measure main against itself: how small an effect this machine can see, and whether it may publish."""
+    with _spoken(debug):
+        with progress(Console(stderr=True)) as listener:
+            found = calibrate(repo, base, listener, plan=plan, runs=runs)
+        if json is not None:
+            calibrations.write(found, json)
+        show_noise(found, Console(), json or calibrations.path_of(found.key))
 
 
 @app.command()

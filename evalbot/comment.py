@@ -28,6 +28,9 @@ def markdown(record: Record) -> str:
         parts.append(_table(("gate", "state", "observed", "bar"), rows.gate_rows(record)))
     if record.notes:
         parts.append("\n".join(f"- {escape(note)}" for note in record.notes))
+    publishable = rows.publishable(record)
+    if publishable:
+        parts.append(escape(publishable))
     parts.append(f"Measure again: `{rows.reproduce(record).replace('`', '')}`")
     return "\n\n".join(parts) + "\n"
 

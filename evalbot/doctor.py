@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import psutil
 
-from evalbot import git
+from evalbot import calibrations, git
 from evalbot.errors import InfraError
 from evalbot.record import cache_directory
+from harness import environment
 
 MEMORY_NEEDED_GB = 4.0
 DISK_NEEDED_GB = 3.0
@@ -56,6 +58,7 @@ def checks() -> Iterator[Check]:
     )
     yield from _cache()
     yield gpu
+    yield from calibrated(datetime.now(UTC))
     yield _sandbox()
 
 
@@ -112,6 +115,25 @@ def _cache() -> Iterator[Check]:
         "The first score fetches it (~150 MB).",
         needed=False,
     )
+
+
+def calibrated(now: datetime) -> Iterator[Check]:
+    """A line for each calibration of this machine, the latest first."""
+    here = environment.machine()
+    known = [found for found in calibrations.stored() if found.machine == here]
+    advice = "Local scoring works; to publish, run evalbot calibrate."
+    if not known:
+        yield Check("calibration", False, "none of this machine", advice, needed=False)
+    for found in known:
+        age = (now - datetime.fromisoformat(found.measured_at)).days
+        runs, alarms = len(found.runs), found.false_positives
+        text = (
+            f"plan {found.epoch.plan}, {age} day{'' if age == 1 else 's'} old, "
+            f"{runs} run{'' if runs == 1 else 's'}, "
+            + (f"{alarms} with a false positive" if alarms else "no false positive")
+        )
+        holds = not found.expired(now) and not found.false_positives
+        yield Check("calibration", holds, text, advice, needed=False)
 
 
 def _sandbox() -> Check:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from evalbot import sentences
+from evalbot import calibrations, publish, sentences
 from evalbot.account import Account
 from evalbot.build import build
 from evalbot.checkout import Checkout, RefSpec, checkout, resolve_base
@@ -21,6 +21,7 @@ from evalbot.measure import find_models, load_plan, measure, models_sha256
 from evalbot.pin import Pinned, PinnedTree, pin, prove
 from evalbot.types import ArmIdentity, Facts, Record
 from evalbot.workspace import workspace
+from harness import environment
 from harness.schema import HarnessResult, ModelFiles, RunPlan
 
 UNSANDBOXED = (
@@ -42,7 +43,7 @@ def evaluate(
     Never raises EvalbotError: it becomes the record's verdict. ``plan`` defaults to the base's own
     default, ``seed`` to one drawn after the build. ``keep`` leaves the run's directory behind.
     """
-    run = _Evaluation(spec, listener, plan, seed)
+    run = Evaluation(spec, listener, plan, seed)
     with workspace(keep) as directory:
         if keep:
             run.notes.append(f"The trees and requests of this run were kept in {directory}.")
@@ -53,7 +54,7 @@ def evaluate(
     return run.record(spec.spelled(), spec.base)
 
 
-class _Evaluation(Account):
+class Evaluation(Account):
     """The stages, each of which finds out more."""
 
     def __init__(self, spec: RefSpec, listener: Listener, plan: str | None, seed: int | None) -> None:
@@ -73,6 +74,7 @@ class _Evaluation(Account):
             raise TouchesPinned(sentences.touches_pinned(self.facts.set_aside))
         with self.stage("plan", "models and cases"):
             plan, models = self.prepare(config, pinned.baseline.path)
+            self.look_up_calibration(plan)
         self.notes.append(UNSANDBOXED)
         with self.stage("build", "main"):
             baseline = build(pinned.baseline, config.engine, self.sandbox, git.object_format)
@@ -136,6 +138,16 @@ class _Evaluation(Account):
             candidate=msgspec.structs.replace(self.identity.candidate, models_sha256=both),
         )
         return plan, models
+
+    def look_up_calibration(self, plan: RunPlan) -> None:
+        """What is known of this machine's noise under this harness, plan and models."""
+        machine, stored = environment.machine(), calibrations.stored()
+        epoch = publish.epoch_of(self.identity.baseline, plan, machine.driver)
+        assert epoch is not None, "the trees are pinned and the models found"
+        found = publish.matching(machine, epoch, stored)
+        self.facts = msgspec.structs.replace(self.facts, calibration=found)
+        if found is None:
+            self.uncalibrated = publish.why_none(machine, epoch, stored)
 
 
 def _arm_identity(tree: PinnedTree, config: Config) -> ArmIdentity:

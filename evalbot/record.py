@@ -28,7 +28,11 @@ def default_path(record: Record) -> Path:
 
 def write(record: Record, path: Path) -> None:
     """Write ``record`` whole or not at all. Raises InfraError if the place cannot be written."""
-    content = encode_json(record) + b"\n"
+    write_whole(encode_json(record) + b"\n", path, "record")
+
+
+def write_whole(content: bytes, path: Path, what: str) -> None:
+    """Write a file whole or not at all. Raises InfraError, which calls it ``what``."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -44,7 +48,7 @@ def write(record: Record, path: Path) -> None:
             raise
     except OSError as error:
         raise InfraError(
-            f"The record cannot be written to {path}: {error.strerror}. Name another place with --json."
+            f"The {what} cannot be written to {path}: {error.strerror}. Name another place with --json."
         ) from None
 
 

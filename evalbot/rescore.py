@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from evalbot import publish
 from evalbot.config import policy_sha256
 from evalbot.errors import BadRequest
 from evalbot.score import deciding, score
 from evalbot.types import Analysis, Record, Verdict
+from harness.calibration import pooled
 from harness.schema import encode_json
 
 
@@ -17,6 +19,7 @@ def rescore(record: Record) -> Verdict:
     bound = record.identity.policy_sha256
     if bound is not None and bound != policy_sha256(record.policy):
         raise BadRequest("The policy of the record is not the one its identity names: it was changed.")
+    _check_calibration(record)
     verdict = score(record.runs, record.policy, record.facts)
     analysis = deciding(record.runs, record.policy)
     stored = Analysis(measurements=record.measurements, comparisons=record.comparisons, gates=record.gates)
@@ -31,3 +34,21 @@ def rescore(record: Record) -> Verdict:
             "it was changed, or written by another evalbot version."
         )
     return verdict
+
+
+def _check_calibration(record: Record) -> None:
+    """The calibration must be what its own runs give, of this instrument, and say what the record says."""
+    found = record.facts.calibration
+    if record.calibration != found:
+        raise BadRequest("The record holds two different calibrations: it was changed.")
+    if found is not None:
+        plan = record.runs[-1].plan if record.runs else None
+        epoch = plan and publish.epoch_of(record.identity.baseline, plan, found.epoch.driver)
+        if found != pooled(found.machine, found.epoch, found.runs) or (plan and epoch != found.epoch):
+            raise BadRequest(
+                "The calibration of the record is not what its own runs give, or is of another instrument: "
+                "it was changed, or written by another evalbot version."
+            )
+    may, _ = publish.judge(record.facts, record.runs, record.created_at, record.publishable_reason)
+    if may != record.publishable:
+        raise BadRequest("What the record says of being publishable is not what its calibration gives.")

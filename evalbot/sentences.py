@@ -271,7 +271,8 @@ def calibrated(measured_at: str, runs: int, axis: AxisNoise | None) -> str:
         else ""
     )
     many = f"{runs} run{'s' if runs > 1 else ''}"
-    return f"This machine is calibrated: {many} of main against itself until {_day(measured_at)}{floor}."
+    latest = f"the latest on {_day(measured_at)}"
+    return f"This machine is calibrated: {many} of main against itself, {latest}{floor}."
 
 
 def unfit_baseline(gate: GateResult) -> str:

@@ -1,0 +1,200 @@
+"""What runs of main against itself say about a machine: noise, builds, and false alarms. Pure.
+
+A run is either of one build against itself (``same``) or of one build against a rebuild of the same source
+(``rebuild``). The raw pair differences are kept, so that runs made at different times pool exactly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Literal
+
+import numpy as np
+from scipy import stats as distributions
+from statsmodels.stats.power import TTestPower
+
+from harness import stats
+from harness.schema import Frozen, Machine, encode_json
+
+VALID_FOR = timedelta(days=30)
+MAX_RUNS = 20
+"""Only the latest runs are kept: the machine may have changed slowly."""
+CONFIDENCE = 0.95
+POWER = 0.80
+
+
+class Epoch(Frozen, frozen=True):
+    """The instrument: whatever of it changes, earlier calibrations do not hold any more."""
+
+    harness_sha256: str
+    plan: str
+    plan_sha256: str
+    models_sha256: str
+    driver: str | None = None
+
+
+class CalibrationRun(Frozen, frozen=True):
+    """One run of main against itself."""
+
+    measured_at: str
+    """UTC, ISO 8601."""
+    kind: Literal["same", "rebuild"]
+    seed: int
+    differences: dict[str, tuple[float, ...]]
+    """log-ratio of every pair, by axis."""
+    false_positives: tuple[str, ...] = ()
+    """The tier and the failed gates that this run would have given to a change."""
+
+
+class AxisNoise(Frozen, frozen=True):
+    """What the runs say about one axis. None: too few pairs to say."""
+
+    name: str
+    pairs: int
+    """Pairs in one run of the plan: the median over the runs."""
+    differences: int
+    """Pairs of all runs together."""
+    sd: float | None
+    """Standard deviation of pair differences within runs, in log units."""
+    noise_floor_pct: float | None
+    """Half-width of the 95 % interval that one run of main against itself has."""
+    tau2: float | None
+    """Variance between builds of one source, in squared log units; None without a rebuild."""
+    rebuilds: int
+    detectable_pct: float | None
+    """Gain that a paired t-test of one run shows at 5 % with a probability of 80 %."""
+
+
+class Calibration(Frozen, frozen=True):
+    """What is known of one machine under one instrument. All but the runs follows from the runs."""
+
+    key: str
+    machine: Machine
+    epoch: Epoch
+    measured_at: str
+    """When the latest run was made."""
+    runs: tuple[CalibrationRun, ...]
+    axes: tuple[AxisNoise, ...]
+
+    @property
+    def false_positives(self) -> int:
+        """Runs that would have given a tier or failed a gate although nothing had changed."""
+        return sum(bool(run.false_positives) for run in self.runs)
+
+    def axis(self, name: str) -> AxisNoise | None:
+        return next((axis for axis in self.axes if axis.name == name), None)
+
+    def between_builds(self) -> dict[str, float]:
+        """tau2 by axis, where it was measured."""
+        return {axis.name: axis.tau2 for axis in self.axes if axis.tau2 is not None}
+
+    def expired(self, at: datetime) -> bool:
+        return at - datetime.fromisoformat(self.measured_at) > VALID_FOR
+
+
+def key_of(machine: Machine, epoch: Epoch) -> str:
+    """Name under which calibrations of this machine and instrument are kept."""
+    return hashlib.sha256(encode_json(machine) + b"\n" + encode_json(epoch)).hexdigest()
+
+
+def pooled(machine: Machine, epoch: Epoch, runs: Iterable[CalibrationRun]) -> Calibration:
+    """The calibration that follows from ``runs``: of the last 20, those within 30 days of the latest.
+
+    Raises ValueError without runs.
+    """
+    ordered = sorted(runs, key=lambda run: run.measured_at)[-MAX_RUNS:]
+    if not ordered:
+        raise ValueError("a calibration needs at least one run")
+    latest = datetime.fromisoformat(ordered[-1].measured_at)
+    kept = tuple(run for run in ordered if latest - datetime.fromisoformat(run.measured_at) <= VALID_FOR)
+    # Sorted, because a run that was read back from JSON has its axes in that order.
+    names = sorted({name for run in kept for name in run.differences})
+    return Calibration(
+        key=key_of(machine, epoch),
+        machine=machine,
+        epoch=epoch,
+        measured_at=kept[-1].measured_at,
+        runs=kept,
+        axes=tuple(axis_noise(name, kept) for name in names),
+    )
+
+
+def axis_noise(name: str, runs: Sequence[CalibrationRun]) -> AxisNoise:
+    """Noise floor, sd, tau2 and detectable effect of one axis. Raises ValueError if no run has it."""
+    found = [(run.kind, np.array(run.differences[name])) for run in runs if run.differences.get(name)]
+    groups = [differences for _, differences in found]
+    if not groups:
+        raise ValueError(f"no run has pairs on {name}")
+    pairs = round(statistics.median(len(group) for group in groups))
+    sd = _sd(groups)
+    spread = None if sd is None else _spread(groups, pairs, sd)
+    rebuilt = [group for kind, group in found if kind == "rebuild"]
+    tau2 = between_builds(rebuilt, sd)
+    return AxisNoise(
+        name=name,
+        pairs=pairs,
+        differences=sum(map(len, groups)),
+        sd=sd,
+        noise_floor_pct=None if spread is None else _percent(_half_width(spread, pairs)),
+        tau2=tau2,
+        rebuilds=len(rebuilt),
+        detectable_pct=None if spread is None else _percent(_detectable(spread, tau2 or 0.0, pairs)),
+    )
+
+
+def between_builds(rebuilt: Sequence[np.ndarray], sd: float | None) -> float | None:
+    """Variance of the rebuilds' offsets beyond what noise makes of them, floored at 0.
+
+    An offset is the mean of n pairs; noise alone gives it a variance of sd^2 / n. Its expectation is zero,
+    since which of the two builds is called the rebuild is nobody's choice.
+    """
+    if not rebuilt or sd is None:
+        return None
+    excess = [float(group.mean()) ** 2 - sd**2 / len(group) for group in rebuilt]
+    return max(0.0, statistics.mean(excess))
+
+
+def _sd(groups: Sequence[np.ndarray]) -> float | None:
+    """Standard deviation within runs: each is centred on its own mean."""
+    freedom = sum(len(group) - 1 for group in groups)
+    squares = sum(float(((group - group.mean()) ** 2).sum()) for group in groups)
+    return math.sqrt(squares / freedom) if freedom else None
+
+
+def _spread(groups: Sequence[np.ndarray], pairs: int, sd: float) -> float:
+    """sd / sqrt(n) is the standard error of a mean of n; this is what takes its place for a trimmed mean.
+
+    Where a run has too few pairs for its estimate to trim any, it is the standard deviation itself.
+    """
+    if int(stats.TRIM * pairs) == 0:
+        return sd
+    centred = np.concatenate([group - group.mean() for group in groups])
+    freedom = len(centred) - len(groups)
+    se = stats.trimmed(list(centred)).se
+    return sd if se is None else se * len(centred) / math.sqrt(freedom)
+
+
+def _half_width(spread: float, pairs: int) -> float | None:
+    """Half-width of the interval of one run, in log units."""
+    kept = pairs - 2 * int(stats.TRIM * pairs)
+    return None if kept < 2 else _t(kept - 1) * spread / math.sqrt(pairs)
+
+
+def _detectable(spread: float, tau2: float, pairs: int) -> float | None:
+    """Minimum detectable effect in log units: of a paired t-test whose mean also varies by tau2."""
+    if pairs < 2:
+        return None
+    size = TTestPower().solve_power(nobs=pairs, alpha=1 - CONFIDENCE, power=POWER)
+    return float(size) * math.sqrt(spread**2 + pairs * tau2)
+
+
+def _t(freedom: int) -> float:
+    return float(distributions.t.isf((1 - CONFIDENCE) / 2, freedom))
+
+
+def _percent(log_units: float | None) -> float | None:
+    return None if log_units is None else 100 * math.expm1(log_units)
