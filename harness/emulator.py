@@ -44,6 +44,7 @@ WORDS = 90
 """Ids from here on are never produced by themselves, so that nothing stops by accident."""
 LOOPED = 7
 HANG_S = 600.0
+SPIN_S = 0.0005
 USAGE = "usage: python -m harness.emulator SCENARIO.toml baseline|candidate [SEED [LAUNCHES]]"
 
 
@@ -297,7 +298,13 @@ def _ready(does: Behaviour) -> Ready:
 
 
 def _wait_until(due: float) -> None:
-    """Wait busily: that keeps the pace exact on a loaded machine, where sleeping overshoots."""
+    """Sleep until just before ``due``, then wait busily.
+
+    Sleeping alone overshoots; a process that is always busy is the first to lose its core to others.
+    """
+    left = due - time.perf_counter()
+    if left > SPIN_S:
+        time.sleep(left - SPIN_S)
     while time.perf_counter() < due:
         pass
 

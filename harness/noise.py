@@ -52,12 +52,15 @@ def slowness(model: NoiseModel, seed: int, launches: int) -> NDArray[np.float64]
     return found
 
 
-def slowness_of_axes(model: NoiseModel, seed: int, launches: int, axes: int) -> NDArray[np.float64]:
+def slowness_of_axes(
+    model: NoiseModel, seed: int, launches: int, axes: int, horizon: int | None = None
+) -> NDArray[np.float64]:
     """Log-slowness [axes, launches] of several measurements in the same launches.
 
-    Drift and slot effect are the machine's and shared; launch noise and stalls are each axis's own.
+    Drift and slot effect are the machine's and shared; launch noise and stalls are each axis's own. Drift is
+    sized for ``horizon`` launches and goes on beyond them.
     """
-    shared, own = _parts(model, seed, launches, launches, axes)
+    shared, own = _parts(model, seed, launches, horizon or launches, axes)
     shared[1::2] += model.slot_effect
     return own + shared
 

@@ -125,7 +125,49 @@ GPU_4K = RunPlan(
     accuracy=AccuracyPlan(model=SMOLLM2, context_tokens=4096, windows=4, positions=256),
 )
 
-PLANS = {plan.name: plan for plan in (CPU_QUICK, CPU, GPU_4K)}
+EMULATOR = RunPlan(
+    name="emulator",
+    cases=(
+        Case(
+            name="emulated-384",
+            role="guard",
+            model=QWEN3,
+            context_tokens=384,
+            new_tokens=24,
+            domains=("prose", "chat"),
+            quads=1,
+            more=(2,),
+        ),
+        Case(
+            name="emulated-192",
+            role="scored",
+            model=QWEN3,
+            context_tokens=192,
+            new_tokens=24,
+            domains=DOMAINS,
+            quads=4,
+            more=(6, 8),
+        ),
+        Case(
+            name="emulated-768",
+            role="guard",
+            model=QWEN3,
+            context_tokens=768,
+            new_tokens=24,
+            domains=("math",),
+            metrics=("decode", "prefill"),
+            quads=1,
+            more=(2,),
+        ),
+    ),
+    accuracy=AccuracyPlan(model=QWEN3, context_tokens=192, windows=2, positions=16),
+    launch_timeout_s=30.0,
+    request_timeout_s=10.0,
+    warmup_tokens=64,
+)
+"""For arms that the emulator plays: of the model only the tokenizer and the texts in its ids are used."""
+
+PLANS = {plan.name: plan for plan in (CPU_QUICK, CPU, GPU_4K, EMULATOR)}
 
 
 def main(arguments: list[str]) -> int:

@@ -210,7 +210,7 @@ def _known(table: Any, keys: Any, where: str) -> None:
         if key not in keys:
             near = difflib.get_close_matches(key, keys, n=1)
             hint = f"did you mean {near[0]}?" if near else "harness/scenario.py lists the keys"
-            raise ScenarioError(f"{where} has the unknown key {key!r}; {hint}")
+            raise ScenarioError(f"{where} has the unknown key {key!r} ({hint})")
 
 
 def _convert(value: Any, kind: type[T], where: str) -> T:
