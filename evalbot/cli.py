@@ -22,6 +22,7 @@ from evalbot import record as records
 from evalbot.calibrate import calibrate
 from evalbot.checkout import RefSpec
 from evalbot.comment import markdown
+from evalbot.emulate import emulate as run_emulation
 from evalbot.errors import EvalbotError
 from evalbot.noise_table import show as show_noise
 from evalbot.pipeline import evaluate
@@ -65,6 +66,9 @@ def score(
     repo: Annotated[Path, typer.Option(help="The repository.")] = Path("."),
     patch: Annotated[Path | None, typer.Option(help="Score this patch, applied to the base.")] = None,
     worktree: Annotated[bool, typer.Option("--worktree", help="Score the working tree as it is.")] = False,
+    emulate: Annotated[
+        Path | None, typer.Option(metavar="SCENARIO", help="Play both arms from a scenario: no engine runs.")
+    ] = None,
     plan: Annotated[str | None, typer.Option(help="What is measured. Default: the base's choice.")] = None,
     seed: Seed = None,
     json: Json = None,
@@ -75,11 +79,15 @@ def score(
 
     Exit status: 0 improved or none, 1 reject or build-failed, 3 inconclusive, 4 error, 2 wrong usage.
     """
-    if sum((branch is not None, patch is not None, worktree)) > 1:
-        raise typer.BadParameter("give at most one of BRANCH, --patch and --worktree")
+    if sum((branch is not None, patch is not None, worktree, emulate is not None)) > 1:
+        raise typer.BadParameter("give at most one of BRANCH, --patch, --worktree and --emulate")
     spec = RefSpec(head=branch or "HEAD", base=base, patch=patch, worktree=worktree)
     with _spoken(debug):
-        raise typer.Exit(EXIT_CODES[_score(repo, spec, plan, seed, json, keep).verdict.outcome])
+        if emulate is not None:
+            record = _emulate(emulate, plan, seed, json, keep)
+        else:
+            record = _score(repo, spec, plan, seed, json, keep)
+        raise typer.Exit(EXIT_CODES[record.verdict.outcome])
 
 
 @app.command("demo")
@@ -186,6 +194,17 @@ def _score(
     """Evaluate with a view of the progress, keep the record, show it."""
     with progress(Console(stderr=True)) as listener:
         record = evaluate(repo, spec, listener, plan=plan, seed=seed, keep=keep)
+    return _kept(record, json)
+
+
+def _emulate(scenario: Path, plan: str | None, seed: int | None, json: Path | None, keep: bool) -> Record:
+    """The same for two arms that a scenario describes."""
+    with progress(Console(stderr=True)) as listener:
+        record = run_emulation(scenario, listener, plan=plan, seed=seed, keep=keep)
+    return _kept(record, json)
+
+
+def _kept(record: Record, json: Path | None) -> Record:
     path = json or records.default_path(record)
     records.write(record, path)
     show(record, Console(), path)

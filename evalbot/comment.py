@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from evalbot import rows
+from evalbot import rows, sentences
 from evalbot.types import Record
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~@])")
@@ -19,6 +19,8 @@ def markdown(record: Record) -> str:
     """The report of one evaluation as GitHub Markdown."""
     verdict = record.verdict
     parts = [f"### `{verdict.label}`", f"{escape(verdict.reason)} {verdict.advice}"]
+    if record.facts.emulated:
+        parts.insert(0, f"**{sentences.EMULATED}**")
     parts.append(_table(("", ""), rows.summary(record)))
     axes = rows.axes(record)
     if axes:

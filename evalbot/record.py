@@ -23,7 +23,8 @@ def cache_directory() -> Path:
 def default_path(record: Record) -> Path:
     """``runs/<time>-<head sha>.json`` in the cache."""
     time = record.created_at.replace("-", "").replace(":", "")
-    return cache_directory() / "runs" / f"{time}-{(record.identity.head_sha or 'unresolved')[:10]}.json"
+    head = "emulated" if record.facts.emulated else (record.identity.head_sha or "unresolved")[:10]
+    return cache_directory() / "runs" / f"{time}-{head}.json"
 
 
 def write(record: Record, path: Path) -> None:
