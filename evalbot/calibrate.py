@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+import statistics
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -130,6 +131,7 @@ def run_of(
             *((f"tier {tier}",) if tier else ()),
             *(gate.name for gate in judged if gate.state == "FAIL"),
         ),
+        launch_s=launch_times(result),
     )
 
 
@@ -141,6 +143,15 @@ def differences(result: HarnessResult) -> dict[str, tuple[float, ...]]:
         for kind in compare.RATES
     }
     return {name: pairs for name, pairs in found.items() if pairs}
+
+
+def launch_times(result: HarnessResult) -> dict[str, float]:
+    """Median seconds of the launches of each case that did not fail."""
+    times = {
+        case.name: [x.duration_s for x in result.launches if x.case == case.name and x.failure is None]
+        for case in result.plan.cases
+    }
+    return {name: statistics.median(taken) for name, taken in times.items() if taken}
 
 
 def _as_candidate(made: Build) -> Build:

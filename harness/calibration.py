@@ -48,6 +48,8 @@ class CalibrationRun(Frozen, frozen=True):
     """log-ratio of every pair, by axis."""
     false_positives: tuple[str, ...] = ()
     """The tier and the failed gates that this run would have given to a change."""
+    launch_s: dict[str, float] = {}
+    """Median seconds of a launch, by case."""
 
 
 class AxisNoise(Frozen, frozen=True):
@@ -91,6 +93,12 @@ class Calibration(Frozen, frozen=True):
     def between_builds(self) -> dict[str, float]:
         """tau2 by axis, where it was measured."""
         return {axis.name: axis.tau2 for axis in self.axes if axis.tau2 is not None}
+
+    def pair_s(self, axis: str) -> float | None:
+        """Seconds that a pair takes on the case of an axis; None where no run timed it."""
+        case = axis.partition(":")[0]
+        known = [run.launch_s[case] for run in self.runs if case in run.launch_s]
+        return 2 * statistics.median(known) if known else None
 
     def expired(self, at: datetime) -> bool:
         return at - datetime.fromisoformat(self.measured_at) > VALID_FOR

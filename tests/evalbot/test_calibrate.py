@@ -38,6 +38,7 @@ def test_runs_alternate_between_one_build_and_a_rebuild_and_are_not_cut_short(re
     assert (headline.pairs, headline.differences, headline.rebuilds) == (8, 32, 2)
     assert headline.noise_floor_pct is not None
     assert 0.05 < headline.noise_floor_pct < 0.6
+    assert found.pair_s("chat:dspark") == 2.0
     assert found.false_positives == 0
 
 

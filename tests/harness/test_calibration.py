@@ -146,6 +146,19 @@ def test_false_positives_are_counted_by_run() -> None:
     assert (found.false_positives, len(found.runs)) == (1, 2)
 
 
+def test_a_pair_takes_two_launches_of_its_case() -> None:
+    timed = [
+        CalibrationRun(
+            measured_at=START.isoformat(), kind="same", seed=seed, differences={AXIS: (0.1, 0.2)},
+            launch_s={"chat": seconds},
+        )
+        for seed, seconds in enumerate((4.0, 5.0, 30.0))
+    ]  # fmt: skip
+    found = pooled(HERE, EPOCH, (*timed, made(0.1, 0.2)))
+    assert found.pair_s("chat:dspark") == found.pair_s("chat:ar") == 10.0
+    assert found.pair_s("long:ar") is None
+
+
 def test_no_run_is_no_calibration() -> None:
     with pytest.raises(ValueError, match="at least one run"):
         pooled(HERE, EPOCH, [])
