@@ -92,7 +92,7 @@ def test_gates_that_came_too_late_to_run_are_neither_pass_nor_fail() -> None:  #
 
 
 def test_a_reject_quotes_one_axis_with_both_values_its_bar_and_its_change() -> None:  # A05
-    record = scored("a05-slower", "speed")
+    record = scored("a05-c29-slower-under-noise", "speed")
     rejects(record, "dspark-floor")
     found = compare.find(record.comparisons, "short:dspark")
     assert found is not None
@@ -163,7 +163,7 @@ def test_a_box_too_noisy_says_what_it_could_have_seen() -> None:  # C29
 
 
 def test_a_large_loss_is_seen_through_noise() -> None:  # C29
-    assert scored("c29-slower-under-noise", "speed").verdict.outcome == "reject"
+    assert scored("a05-c29-slower-under-noise", "speed").verdict.outcome == "reject"
 
 
 def test_speculating_less_is_rejected_although_faster_and_within_the_floor_of_tau() -> None:  # A30
