@@ -1,4 +1,4 @@
-"""The command line: ``score``, ``calibrate``, ``rescore``, ``render``, ``schema``, ``doctor``, ``demo``."""
+"""The command line. A command reads its options, calls one function and shows what it returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evalbot import __version__, calibrations, demo, doctor
+from evalbot import __version__, calibrations, demo, doctor, scenarios, simulation_table
 from evalbot import record as records
 from evalbot.calibrate import calibrate
 from evalbot.checkout import RefSpec
@@ -26,12 +26,14 @@ from evalbot.emulate import emulate as run_emulation
 from evalbot.errors import EvalbotError
 from evalbot.noise_table import show as show_noise
 from evalbot.pipeline import evaluate
-from evalbot.progress import progress
+from evalbot.planning import planned
+from evalbot.progress import counted, progress
 from evalbot.rescore import rescore as judge_again
+from evalbot.simulate import simulate
 from evalbot.table import show
 from evalbot.types import EXIT_CODES, Record
 from evalbot.workspace import workspace
-from harness.schema import encode_json
+from harness.schema import Policy, encode_json
 
 EXIT_ERROR = 4
 EXIT_INTERRUPTED = 130
@@ -146,6 +148,45 @@ def render(
             sys.stdout.write(markdown(found))
         else:
             show(found, Console(), record)
+
+
+@app.command("simulate")
+def run_simulation(
+    scenario: Annotated[str, typer.Option(help="A built-in scenario, or an emulator's TOML file.")] = "null",
+    trials: Annotated[int, typer.Option(min=1, help="Evaluations to draw.")] = 2000,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same trials.")] = 0,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="OUT", help="Where to write the numbers; - prints them.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Draw whole evaluations from a model of noise and count what the real judge makes of them."""
+    with _spoken(debug):
+        found = scenarios.find(scenario)
+        with counted("simulating", trials, Console(stderr=True)) as report:
+            summary = simulate(found, trials, seed, Policy(), report)
+        if json == Path("-"):
+            sys.stdout.write(simulation_table.document(summary))
+            return
+        simulation_table.show(scenario, found, summary, Console())
+        if json is not None:
+            records.write_whole(simulation_table.document(summary).encode(), json, "summary")
+
+
+@app.command("power")
+def show_power(
+    effect: Annotated[str, typer.Option(help="The gain to be seen: 1% or 1.")] = "2%",
+    power: Annotated[float, typer.Option(min=0.5, max=0.999, help="How surely it is to be seen.")] = 0.9,
+    plan: Annotated[str | None, typer.Option(help="Plan whose calibration is used. Default: any.")] = None,
+    noise: Annotated[
+        str | None, typer.Option(help="Noise of a launch, as 0.6%, in place of a calibration.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Say how many pairs and minutes it takes to see an effect on this machine."""
+    with _spoken(debug):
+        for line in planned(effect, power, plan, noise):
+            typer.echo(line)
 
 
 @app.command()

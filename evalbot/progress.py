@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
@@ -32,6 +32,14 @@ def progress(console: Console) -> Iterator[Listener]:
         live = Live(view)
         yield live
         live.finish()
+
+
+@contextlib.contextmanager
+def counted(what: str, total: int, console: Console) -> Iterator[Callable[[int], None]]:
+    """A bar that is told how many of ``total`` are done; nothing off a terminal."""
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as view:
+        task = view.add_task(what, total=total)
+        yield lambda done: view.update(task, completed=done)
 
 
 class Lines:

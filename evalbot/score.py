@@ -269,6 +269,9 @@ class _Judge:
                 headline, tier, getattr(self.policy.tiers_pct, tier), found.bounds.low
             )
             return self.say("improved", reason, tier=tier, axis=headline.name, compared=headline)
+        if sequential.tier_of(found.bounds.low, self.policy) is not None:
+            reason = sentences.unaudited(headline)
+            return self.say("inconclusive", reason, axis=headline.name, compared=headline)
         if sequential.below_tiers(headline, self.policy):
             reason = sentences.below_tiers(headline, found.bounds.high, self.policy.tiers_pct.XS)
             return self.say("none", reason, compared=headline)

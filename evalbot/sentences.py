@@ -119,6 +119,14 @@ def unstable(axis: Comparison) -> str:
     return f"{compared(axis)}; unstable: it is {plain}, so a few launches carry the result.{_could_see(axis)}"
 
 
+def unaudited(axis: Comparison) -> str:
+    """The bound earns a tier, the sign-flip test over quads does not agree."""
+    return (
+        f"{compared(axis)}; the exact sign-flip test over quads does not confirm it "
+        f"(p = {axis.sign_flip_p or 1.0:.3f}).{_could_see(axis)}"
+    )
+
+
 def _over_looks(axis: Comparison) -> str:
     return f" over all {axis.looks} looks" if axis.looks > 1 else ""
 

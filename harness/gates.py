@@ -98,7 +98,8 @@ def _holm(named: Mapping[str, Axis | None], policy: Policy) -> frozenset[str]:
         p = axis.estimate.p_below(margin) if axis is not None and axis.estimate is not None else None
         if axis is not None and p is not None:
             scaled[gate] = min(1.0, p * alpha / axis.looks.tail(alpha, 1))
-    if not scaled:
+    if not scaled or min(scaled.values()) > alpha / len(scaled):
+        # Holm's first step stops here; multipletests would say the same, but collects garbage at every call.
         return frozenset()
     failed = multipletests(list(scaled.values()), alpha=alpha, method="holm")[0]
     return frozenset(gate for gate, bad in zip(scaled, failed, strict=True) if bad)

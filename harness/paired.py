@@ -20,7 +20,7 @@ from harness.stats import Estimate
 
 ENOUGH_PAIRS = 4
 """With fewer pairs than this a case borrows the spread of the same axis kind in the run's other cases."""
-ONE_SIDED = 1.5
+ONE_SIDED = 1.7
 """A single stall parts the means by 1 of the units of ``_apart``, n equal ones of one arm by sqrt(n)."""
 
 

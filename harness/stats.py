@@ -20,6 +20,7 @@ from harness.schema import Interval
 TRIM = 0.10
 MAX_EXACT_QUADS = 16
 """Up to here all 2^n sign patterns are enumerated."""
+CLIP = 1.5
 POWER = 0.80
 """Probability with which the smallest effect of a run would have been seen."""
 _RESAMPLES = 2000
@@ -39,7 +40,7 @@ def detectable(tail: float, df: int, power: float = POWER) -> float:
     def surplus(effect: float) -> float:
         return float(distributions.nct.sf(critical, df, effect)) - power
 
-    return float(optimize.brentq(surplus, 0.0, 2 * critical + 10.0))
+    return float(optimize.brentq(surplus, 0.0, 2 * critical + 10.0, xtol=1e-6))
 
 
 @dataclass(frozen=True)
@@ -135,11 +136,15 @@ def _sign_patterns(n: int) -> np.ndarray:
 def sign_flip_p(effects: Sequence[float]) -> float | None:
     """Two-sided exact p of "the effects are symmetric about zero"; None without effects.
 
-    The least value that n effects can reach is 2^(1-n): five quads cannot show 5 %.
+    An effect counts for no more than ``CLIP`` times their median size, so that one stall cannot outvote all
+    others; sizes stay when signs flip, so the test stays exact. The least value that n effects can reach is
+    2^(1-n): five quads cannot show 5 %.
     """
     if not effects:
         return None
     values = np.asarray(effects[:MAX_EXACT_QUADS], dtype=float)
+    most = CLIP * float(np.median(np.abs(values)))
+    values = np.clip(values, -most, most)
     observed = abs(values.sum()) - 1e-12
     return float((np.abs(_sign_patterns(len(values)) @ values) >= observed).mean())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,10 @@ GATE = GateResult(
         (
             sentences.within_noise(AXIS, 1.234),
             SAID + "that lies within what main differs from itself in this run (±1.23%)." + SEEN,
+        ),
+        (
+            sentences.unaudited(msgspec.structs.replace(AXIS, sign_flip_p=0.25)),
+            SAID + "the exact sign-flip test over quads does not confirm it (p = 0.250)." + SEEN,
         ),
         (
             sentences.unstable(AXIS),

@@ -60,6 +60,15 @@ def test_sign_flip_probability_is_exact(effects: list[float], p: float) -> None:
     assert stats.sign_flip_p(effects) == pytest.approx(p)
 
 
+def test_one_stall_does_not_outvote_the_other_quads() -> None:
+    p = stats.sign_flip_p([0.03] * 11 + [-0.25])
+    assert p is not None
+    assert p < 0.05
+    assert stats.sign_flip_p([0.03] * 8 + [-0.25] * 4) == pytest.approx(
+        stats.sign_flip_p([0.03] * 8 + [-0.045] * 4)
+    )
+
+
 def test_sign_flip_of_nothing_is_not_measured() -> None:
     assert stats.sign_flip_p([]) is None
 
