@@ -7,12 +7,13 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-model check format clean
+.PHONY: help setup demo test test-model bench-stats check format clean
 
 help:
 	@echo "make demo        score a bundled change against main and show the verdict"
 	@echo "make test        run the tests (no GPU, no model download)"
 	@echo "make test-model  run the tests on the embedded model and the whole evaluations (minutes)"
+	@echo "make bench-stats simulate the judge and hold it against its bars (half an hour; docs/STATISTICS.md)"
 	@echo "make check       formatting, lint, types, import directions"
 	@echo "make setup       only the set-up: virtual environment and packages"
 
@@ -40,6 +41,9 @@ test: setup
 test-model: setup
 	@$(BIN)/python -m engine fetch smollm2-135m >/dev/null
 	@$(BIN)/python -m pytest -m "(model or slow) and not gpu"
+
+bench-stats: setup
+	@$(BIN)/python -m evalbot.bench_stats --out docs/STATISTICS.md
 
 check: setup
 	@$(BIN)/ruff format --check .

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,12 @@ def measure(
     config: Config,
     directory: Path,
     progress: Progress,
+    between_builds: Mapping[str, float] | None = None,
 ) -> HarnessResult:
-    """Run the pinned harness once over two builds and read its result."""
+    """Run the pinned harness once over two builds and read its result.
+
+    ``between_builds``: variance by which builds of one source differ, by axis, where it is calibrated.
+    """
     request = RunRequest(
         plan=plan,
         seed=seed,
@@ -76,6 +80,7 @@ def measure(
         models=models,
         corpus=str(baseline.tree.path / config.measure.corpus),
         policy=config.policy,
+        between_builds=dict(between_builds or {}),
     )
     return ask(request, baseline.tree.path, directory, config.measure.timeout_s, progress)
 

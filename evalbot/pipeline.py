@@ -82,8 +82,17 @@ class Evaluation(Account):
             candidate = build(pinned.candidate, config.engine, self.sandbox, git.object_format)
 
         def once(stage: str, seed: int) -> HarnessResult:
+            known = self.facts.calibration
             result = measure(
-                plan, seed, baseline, candidate, models, config, directory / stage, self.listener.event
+                plan,
+                seed,
+                baseline,
+                candidate,
+                models,
+                config,
+                directory / stage,
+                self.listener.event,
+                known.between_builds() if known else None,
             )
             for arm in (baseline, candidate):
                 prove(arm.tree, git.object_format, "while it was measured")

@@ -29,6 +29,7 @@ from harness.schema import (
     Metric,
     Policy,
     RunPlan,
+    Settled,
 )
 
 BASELINE = "baseline"
@@ -40,7 +41,7 @@ UNSCORABLE = frozenset({BASELINE, CONFIGURATION})
 def judge(result: HarnessResult, policy: Policy) -> tuple[GateResult, ...]:
     """Every gate of a run, in the order a reader wants them. The set depends on the plan alone."""
     axes = compare.judged(result, policy)
-    return (
+    judged = (
         losslessness(result, policy),
         ar_tokens(result, policy),
         accuracy(result, policy),
@@ -50,6 +51,14 @@ def judge(result: HarnessResult, policy: Policy) -> tuple[GateResult, ...]:
         configuration(result),
         baseline(result, policy),
     )
+    return tuple(_spared(gate, result.settled) for gate in judged)
+
+
+def _spared(gate: GateResult, settled: Settled | None) -> GateResult:
+    """A gate that was not run because the run had ended says so."""
+    if settled is None or gate.state != "NOT_RUN" or gate.undecided:
+        return gate
+    return _not_run(gate.name, gate.bar, f"{settled.gate} had failed, so the run ended")
 
 
 def floors(plan: RunPlan, axes: Mapping[str, Axis], policy: Policy) -> list[GateResult]:

@@ -1,7 +1,8 @@
 """What is measured, as data. ``python -m harness.plans NAME`` prints one plan as JSON; bare, all names.
 
 Cases run in the order listed: the cheap ones that fail first come first. Accuracy is scored before the first
-case of its model, at the context of the scored case. A case with n quads yields 2n pairs.
+case of its model, at the context of the scored case. A case with n quads yields 2n pairs; ``more`` are the
+further looks that it takes while it is undecided.
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ GPU_4K = RunPlan(
             new_tokens=128,
             domains=DOMAINS,
             quads=2,
+            more=(4, 6),
         ),
         Case(
             name="smollm2-4096",
@@ -110,6 +112,7 @@ GPU_4K = RunPlan(
             new_tokens=128,
             domains=(*DOMAINS, "math"),
             quads=4,
+            more=(6, 8, 12, 16),
         ),
         Case(
             name="smollm2-7168",
@@ -120,6 +123,7 @@ GPU_4K = RunPlan(
             domains=("prose", "code"),
             metrics=("decode", "prefill"),
             quads=2,
+            more=(4, 6),
         ),
     ),
     accuracy=AccuracyPlan(model=SMOLLM2, context_tokens=4096, windows=4, positions=256),

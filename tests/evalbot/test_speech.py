@@ -60,7 +60,7 @@ def test_an_undecided_gate_shows_what_it_saw() -> None:
     noisy = record_of(run(candidate=Behaviour(noise=0.1)))
     seen = {name: (state, text) for name, state, text, _ in rows.gate_rows(noisy)}
     state, text = seen["dspark-floor"]
-    assert state == "not run"
+    assert state == "undecided"
     assert text.startswith("undecided: ")
 
 
