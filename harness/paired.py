@@ -11,8 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-
-import numpy as np
+from statistics import fmean
 
 from harness import spending, stats
 from harness.schema import Comparison
@@ -94,8 +93,8 @@ def judge(
     comparison = Comparison(
         name=name,
         unit=unit,
-        baseline=math.exp(_mean(pairs[i].baseline for i in plain.kept)),
-        candidate=math.exp(_mean(pairs[i].candidate for i in plain.kept)),
+        baseline=math.exp(fmean(pairs[i].baseline for i in plain.kept)),
+        candidate=math.exp(fmean(pairs[i].candidate for i in plain.kept)),
         ratio=math.exp(estimate.mean),
         interval=stats.ratio(estimate.interval(confidence)),
         bounds=stats.ratio(estimate.bounds(two_sided)),
@@ -127,7 +126,7 @@ def quad_effects(pairs: Sequence[Pair]) -> list[float]:
     """Mean difference of each quad: linear drift within a quad cancels in it."""
     ordered = sorted(pairs, key=lambda pair: pair.quad)
     return [
-        _mean(pair.difference for pair in quad) for _, quad in groupby(ordered, key=lambda pair: pair.quad)
+        fmean(pair.difference for pair in quad) for _, quad in groupby(ordered, key=lambda pair: pair.quad)
     ]
 
 
@@ -135,11 +134,7 @@ def order_effect(pairs: Sequence[Pair]) -> float | None:
     """What running second does to a rate, in log units, whichever arm it is; None without both orders."""
     first = [pair.difference for pair in pairs if pair.candidate_first]
     second = [pair.difference for pair in pairs if not pair.candidate_first]
-    return (_mean(second) - _mean(first)) / 2 if first and second else None
-
-
-def _mean(values: Iterable[float]) -> float:
-    return float(np.mean(list(values)))
+    return (fmean(second) - fmean(first)) / 2 if first and second else None
 
 
 def _by_quad(pairs: Sequence[Pair]) -> Estimate:

@@ -128,8 +128,8 @@ def borrowing(values: Sequence[float], groups: Sequence[Sequence[float]]) -> Est
 
 @lru_cache(maxsize=MAX_EXACT_QUADS)
 def _sign_patterns(n: int) -> np.ndarray:
-    """[2^n, n] of -1 and 1."""
-    bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+    """[2^(n-1), n] of -1 and 1: every pattern or its mirror image, whose sums have one size."""
+    bits = (np.arange(2 ** (n - 1))[:, None] >> np.arange(n)) & 1
     return (2 * bits - 1).astype(np.float64)
 
 
