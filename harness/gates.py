@@ -58,7 +58,7 @@ def _spared(gate: GateResult, settled: Settled | None) -> GateResult:
     """A gate that was not run because the run had ended says so."""
     if settled is None or gate.state != "NOT_RUN" or gate.undecided:
         return gate
-    return _not_run(gate.name, gate.bar, f"{settled.gate} had failed, so the run ended")
+    return _not_run(gate.name, gate.bar, f"not reached: {settled.gate} had failed")
 
 
 def floors(plan: RunPlan, axes: Mapping[str, Axis], policy: Policy) -> list[GateResult]:
