@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harness import compare
-from harness.schema import HarnessResult, Launch, LaunchFailure, Policy
+from harness.schema import Fitness, HarnessResult, Launch, LaunchFailure, Policy, Sample
 from tests.fakes import results
 from tests.fakes.results import result, sample
 
@@ -123,3 +123,65 @@ def test_the_noise_floor_is_read_from_main_against_itself_alone() -> None:
 def test_every_axis_belongs_to_a_case_of_the_plan() -> None:
     names = {case.name for case in results.PLAN.cases} | {"accuracy"}
     assert {m.name.split(":")[0] for m in compare.measurements(result(), POLICY)} == names
+
+
+def _with_rounds(run: HarnessResult, quads: int, candidate: list[int]) -> HarnessResult:
+    """The candidate's DSpark rounds on the last ``quads`` quads of the scored case replaced."""
+
+    def changed(s: Sample) -> Sample:
+        if (s.case, s.arm, s.mode) != ("main", "candidate", "dspark") or s.quad < 6 - quads:
+            return s
+        return sample(rounds=candidate, quad=s.quad, slot=s.slot, launch=s.launch, prompt_id=s.prompt_id)
+
+    return msgspec.structs.replace(run, samples=tuple(map(changed, run.samples)))
+
+
+SIX_QUADS = msgspec.structs.replace(
+    results.PLAN, cases=(msgspec.structs.replace(results.SCORED, quads=6), results.GUARD)
+)
+
+
+def test_tau_has_an_interval_over_prompts_and_none_where_they_are_few() -> None:
+    equal = compare.find(compare.comparisons(result(plan=SIX_QUADS), POLICY), "main:tau")
+    assert equal is not None
+    assert equal.interval is not None
+    assert (equal.interval.low, equal.interval.high, equal.pairs) == (1.0, 1.0, 6)
+    some = _with_rounds(result(plan=SIX_QUADS), 3, [2] * 10)
+    for kind in ("tau", "accepted", "tau:prose"):
+        found = compare.find(compare.comparisons(some, POLICY), f"main:{kind}")
+        assert found is not None
+        assert found.interval is not None
+        assert found.interval.low < found.ratio < 1.0
+        assert found.interval.high == pytest.approx(1.0, abs=0.08)
+    few = compare.find(compare.comparisons(result(), POLICY), "main:tau")
+    assert few is not None
+    assert few.interval is None
+
+
+def test_a_launch_on_an_unfit_machine_voids_its_pair_for_rates_and_nothing_else() -> None:
+    run = result(plan=SIX_QUADS, dspark=1.1)
+
+    def watched(launch: Launch) -> Launch:
+        stolen = 30.0 if (launch.case, launch.quad, launch.slot) == ("main", 2, 1) else 0.1
+        return msgspec.structs.replace(launch, after=Fitness(steal_pct=stolen))
+
+    unfit = msgspec.structs.replace(run, launches=tuple(map(watched, run.launches)))
+    found = {c.name: c for c in compare.comparisons(unfit, POLICY)}
+    assert found["main:dspark"].pairs == found["main:ar"].pairs == 11
+    assert found["main:dspark"].ratio == pytest.approx(1.1)
+    assert found["main:tau"].pairs == 6
+    assert found["long:dspark"].pairs == 2
+
+
+def test_the_shown_value_of_an_arm_is_over_the_pairs_that_are_compared() -> None:
+    wobble = [1.0, 1.4, 1.0, 1.01, 0.99, 1.02, 1.0]
+    run = result(plan=SIX_QUADS, dspark=1.1, noise=lambda launch: wobble[launch.launch % 7])
+    found = compare.find(compare.comparisons(run, POLICY), "main:dspark")
+    main, candidate = (
+        compare.value_of(compare.measurements(run, POLICY), "main:dspark", arm) for arm in compare.ARMS
+    )
+    assert found is not None
+    assert main is not None
+    assert candidate is not None
+    assert (main.value, candidate.value) == pytest.approx((found.baseline, found.candidate))
+    assert candidate.value / main.value == pytest.approx(found.ratio)
