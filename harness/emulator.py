@@ -21,6 +21,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import cast
 
+import msgspec
+
 from harness import noise, protocol
 from harness.protocol import (
     Channel,
@@ -156,6 +158,7 @@ class Emulator:
         self._launch = launch
         self._slow = slow
         self._seen: set[tuple[int, ...]] = set()
+        self._said: set[tuple[int, ...]] = set()
         self._used: set[tuple[Mode, int | None]] = set()
 
     def serve(self) -> None:
@@ -203,6 +206,10 @@ class Emulator:
             self._channel.send(Tokens(id=999, token_ids=(1,)))
 
     def _generate(self, does: Behaviour, request: Generate) -> None:
+        if request.mode == "ar":
+            self._said.add(request.prompt_ids)
+        elif does.remembers and request.prompt_ids in self._said:
+            does = msgspec.structs.replace(does, round_sizes=(request.max_new_tokens,))
         spoken = speak(does, request)
         proposed, accepted = counters(does, spoken.steps) if request.mode == "dspark" else ((), ())
         self._first_use(does, request.mode, None)

@@ -254,6 +254,7 @@ def plausibility(result: HarnessResult, policy: Policy) -> list[GateResult]:
     clock = check.check_clock(result, "candidate", policy)
     counters = check.check_counters(result, "candidate")
     prefill = check.check_prefill(result, "candidate", policy)
+    repeatable = check.check_repeatable(result, "candidate")
     output = check.check_output(result, "candidate", policy)
     return [
         _from(
@@ -282,6 +283,12 @@ def plausibility(result: HarnessResult, policy: Policy) -> list[GateResult]:
             prefill,
             "Every prompt was computed in full, as sent",
             "no prompt was timed",
+        ),
+        _from(
+            "plausibility:repeatable",
+            repeatable,
+            "A prompt gives the same tokens in the same bursts in every process",
+            "no prompt was decoded by two processes of the candidate",
         ),
         _from("plausibility:output", output, "The output does not repeat itself", "no output has 4 tokens"),
     ]

@@ -204,17 +204,39 @@ def check_losslessness(result: HarnessResult, arm: Arm, min_processes: int) -> F
 
 
 def check_repeatable(result: HarnessResult, arm: Arm) -> Finding | None:
-    """Greedy AR of one prompt is the same in every process of one build."""
-    outputs: dict[tuple[str, str], Sample] = {}
-    samples = [sample for sample in _of_arm(result, arm) if sample.mode == "ar"]
-    for sample in samples:
-        first = outputs.setdefault((sample.case, sample.prompt_id), sample)
-        at = losslessness.first_difference(first.token_ids, sample.token_ids)
-        if at is not None:
-            where = f"case {sample.case}, prompt {sample.prompt_id}"
-            fault = f"{where}: AR token {at} differs between processes {first.launch} and {sample.launch}"
-            return Finding("varies", "equal in every process", fault)
-    return Finding(f"{len(outputs)} prompts", "equal in every process", None) if samples else None
+    """One prompt and mode give the same tokens, in the same bursts, in every process of one build.
+
+    The two launches of an arm in a quad decode each prompt with AR and DSpark in opposite orders. An engine
+    that proposes what it remembers of the AR run has longer rounds only where AR went first. None while a
+    prompt was decoded by one process alone.
+    """
+    bar = "equal in every process"
+    runs: dict[tuple[str, str, Mode], list[Sample]] = {}
+    for sample in _of_arm(result, arm):
+        runs.setdefault((sample.case, sample.prompt_id, sample.mode), []).append(sample)
+    for (case, prompt, mode), (first, *others) in runs.items():
+        where = f"case {case}, prompt {prompt}"
+        for other in others:
+            processes = f"between processes {first.launch} and {other.launch}"
+            at = losslessness.first_difference(first.token_ids, other.token_ids)
+            if at is not None:
+                return Finding("varies", bar, f"{where}: {mode} token {at} differs {processes}")
+            sizes = [tuple(burst.tokens for burst in sample.bursts) for sample in (first, other)]
+            at = losslessness.first_difference(*sizes)
+            if at is not None:
+                counts = " and ".join(_tokens_in(bursts, at) for bursts in sizes)
+                fault = (
+                    f"{where}: burst {at} of {mode} differs {processes} ({counts}), so how many drafts are "
+                    "accepted follows from more than the prompt"
+                )
+                return Finding("varies", bar, fault)
+    if not runs or min(map(len, runs.values())) < 2:
+        return None
+    return Finding(f"{len(runs)} outputs", bar, None)
+
+
+def _tokens_in(bursts: tuple[int, ...], index: int) -> str:
+    return f"{bursts[index]} tokens" if index < len(bursts) else "none"
 
 
 def _repeat_ratios(samples: Iterable[Sample]) -> list[float]:

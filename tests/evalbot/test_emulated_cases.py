@@ -229,6 +229,12 @@ def test_a_prompt_cache_is_rejected_whether_owned_up_to_or_not(name: str) -> Non
     rejects(scored(name), "plausibility:prefill")
 
 
+def test_drafts_remembered_from_the_ar_run_of_a_prompt_are_rejected() -> None:
+    record = scored("remembers-what-ar-said")
+    rejects(record, "plausibility:repeatable")
+    assert "burst" in record.verdict.reason
+
+
 def test_a_prompt_cache_on_main_judges_nobody() -> None:  # B28
     record = scored("b28-prompt-cache-on-both")
     assert record.verdict.outcome == "error"

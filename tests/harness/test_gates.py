@@ -247,6 +247,45 @@ def test_a_prompt_cache_that_is_denied_shows_in_the_second_first_token() -> None
     assert "prompt cache" in found.reason
 
 
+def other_rounds(run: HarnessResult, arm: str) -> HarnessResult:
+    """The run in which one launch of ``arm`` has every draft of its DSpark run accepted."""
+    first = next(launch.launch for launch in run.launches if launch.arm == arm)
+    made = sample(rounds=(5, 5, 5, 5))
+    return replace(
+        run,
+        samples=tuple(
+            replace(s, bursts=made.bursts, reported=made.reported)
+            if (s.launch, s.mode) == (first, "dspark")
+            else s
+            for s in run.samples
+        ),
+    )
+
+
+def test_rounds_that_differ_between_launches_mean_that_one_knew_more_than_the_prompt() -> None:
+    found = gate(other_rounds(result(), "candidate"), "plausibility:repeatable")
+    assert found.state == "FAIL"
+    assert "burst 1 of dspark differs" in found.reason
+    assert "(5 tokens and 3 tokens)" in found.reason
+    broken = gate(other_rounds(result(), "baseline"), "baseline")
+    assert (broken.state, "burst 1 of dspark" in broken.reason) == ("FAIL", True)
+
+
+def test_tokens_that_differ_between_launches_of_the_candidate_fail() -> None:
+    run = result()
+    last = max(launch.launch for launch in run.launches if launch.arm == "candidate")
+    wobbling = replace(
+        run, samples=tuple(replace(s, token_ids=TEXT[::-1]) if s.launch == last else s for s in run.samples)
+    )
+    assert gate(wobbling, "plausibility:repeatable").state == "FAIL"
+
+
+def test_one_launch_alone_repeats_nothing() -> None:
+    run = result()
+    once = replace(run, samples=tuple(s for s in run.samples if s.slot < 2))
+    assert gate(once, "plausibility:repeatable").state == "NOT_RUN"
+
+
 def test_output_that_loops_voids_the_rate() -> None:
     assert gate(edit(result(), "candidate", token_ids=(7,) * 21), "plausibility:output").state == "FAIL"
 
