@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from evalbot import rows, sentences
 from evalbot.types import Record
@@ -24,10 +25,10 @@ def markdown(record: Record) -> str:
     parts.append(_table(("", ""), rows.summary(record)))
     axes = rows.axes(record)
     if axes:
-        cells = [(row.title, row.main, row.change, row.against) for row in axes]
-        parts.append(_table(("axis", "main", "this change", "against main"), cells))
+        parts.append(_table(rows.AXES, [row.cells for row in axes]))
+        parts.append(escape(sentences.legend(record.policy.confidence)))
     if record.gates:
-        parts.append(_table(("gate", "state", "observed", "bar"), rows.gate_rows(record)))
+        parts.append(_table(rows.GATES, rows.gate_rows(record)))
     if record.notes:
         parts.append("\n".join(f"- {escape(note)}" for note in record.notes))
     publishable = rows.publishable(record)
@@ -37,6 +38,6 @@ def markdown(record: Record) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _table(header: tuple[str, ...], lines: list[tuple[str, str]] | list[tuple[str, str, str, str]]) -> str:
+def _table(header: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
     head = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
     return "\n".join(head + [f"| {' | '.join(escape(cell) for cell in line)} |" for line in lines])

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evalbot import sentences
+from harness import figures
 from harness.calibration import VALID_FOR, AxisNoise, Calibration
 
 ABSENT = "not known"
@@ -61,4 +62,4 @@ def foot(calibration: Calibration) -> list[str]:
 
 
 def _percent(value: float | None, sign: str) -> str:
-    return ABSENT if value is None else f"{sign}{sentences.percent(value, signed=False)}"
+    return ABSENT if value is None else f"{sign}{figures.percent(value, signed=False)}"

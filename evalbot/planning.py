@@ -7,6 +7,7 @@ import math
 from evalbot import calibrations, sentences
 from evalbot.errors import BadRequest
 from evalbot.power import Planned, pairs_needed
+from harness import figures
 from harness.calibration import AxisNoise, Calibration
 from harness.environment import machine
 from harness.schema import Policy
@@ -20,14 +21,14 @@ def planned(effect: str, power: float, plan: str | None, noise: str | None) -> l
     wanted, confidence = _percentage(effect, "--effect"), Policy().confidence
     if noise is not None:
         sd = math.sqrt(2) * _percentage(noise, "--noise") / 100
-        said = f"launches that vary by {sentences.percent(_percentage(noise, '--noise'), signed=False)}"
+        said = f"launches that vary by {figures.percent(_percentage(noise, '--noise'), signed=False)}"
         return _answer(wanted, power, pairs_needed(wanted, power, sd, confidence), said, None)
     calibration = _calibration(plan)
     axis = _scored(calibration)
     assert axis.sd is not None
     said = (
         f"pairs of {sentences.axis_title(axis.name)} that vary by "
-        f"{sentences.percent(100 * axis.sd, signed=False)} on this machine (plan {calibration.epoch.plan}, "
+        f"{figures.percent(100 * axis.sd, signed=False)} on this machine (plan {calibration.epoch.plan}, "
         f"calibrated {calibration.measured_at[:10]})"
     )
     found = pairs_needed(wanted, power, axis.sd, confidence)
@@ -35,7 +36,7 @@ def planned(effect: str, power: float, plan: str | None, noise: str | None) -> l
 
 
 def _answer(wanted: float, power: float, found: Planned | None, said: str, pair_s: float | None) -> list[str]:
-    goal = f"To see a gain of {sentences.percent(wanted, signed=False)} with a probability of {power:.0%}"
+    goal = f"To see a gain of {figures.percent(wanted, signed=False)} with a probability of {power:.0%}"
     if found is None:
         return [f"{goal}, no number of pairs is enough with {said}: a quieter machine is."]
     lines = [f"{goal}, plan {found.pairs} pairs ({found.pairs // 2} quads): {said}."]

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evalbot import sentences
 from evalbot.types import Record
-from harness import compare
-from harness.schema import Arm, Case, Comparison, GateResult, Measurement
+from harness import compare, figures
+from harness.figures import ABSENT, Derived
+from harness.schema import Arm, Case, Comparison, GateResult
 
-ABSENT = "not measured"
+AXES = ("axis", "main", "this change", "against main", "could see")
+TIMED = ("dspark", "ar", "round")
+GATES = ("gate", "state", "observed", "bar")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One axis: main, the change, and the change against main."""
+    """One axis: main, the change, the change against main, and the smallest effect that could be seen."""
 
     title: str
     main: str
     change: str
     against: str = ""
+    could_see: str = ""
+
+    @property
+    def absent(self) -> bool:
+        """Whether an arm lacks the value."""
+        return ABSENT in (self.main, self.change)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """One for each of ``AXES``."""
+        return self.title, self.main, self.change, self.against, self.could_see
 
 
 def summary(record: Record) -> list[tuple[str, str]]:
@@ -30,11 +44,9 @@ def summary(record: Record) -> list[tuple[str, str]]:
         *_arms(record),
     ]
     if record.runs:
-        seeds = ", ".join(str(run.seed) for run in record.runs)
-        found.append(
-            ("measured", f"{len(record.runs)} time{'s' if len(record.runs) > 1 else ''}, seed {seeds}")
-        )
+        found.append(("measured", sentences.measured(tuple(run.seed for run in record.runs))))
         found += _moved_by(record)
+        found += _order_effect(record)
     return found
 
 
@@ -94,33 +106,41 @@ def reproduce(record: Record) -> str:
     return " ".join(parts)
 
 
-def value(measured: Measurement | None, extra: int = 0) -> str:
-    """``112.4 [111.9, 113.0] n=16``; the unit stands in the row's title. ``extra``: digits of the value."""
-    if measured is None:
-        return ABSENT
-    bounds = measured.interval
-    spread = f" [{sentences.number(bounds.low)}, {sentences.number(bounds.high)}]" if bounds else ""
-    return f"{sentences.number(measured.value, extra)}{spread} n={measured.n}"
-
-
-def against(found: Comparison | None) -> str:
-    """``+10.08% [+9.20%, +11.00%] n=8``, n being pairs, or prompts for counts per round."""
-    if found is None:
+def could_see(found: Comparison | None) -> str:
+    """The smallest effect that the axis could show, where it shows none."""
+    if found is None or found.smallest_effect is None or found.bounds is None:
         return ""
-    text = sentences.percent(100 * (found.ratio - 1))
-    if found.interval is None:
-        return text
-    return f"{text} {sentences.interval(sentences.in_percent(found.interval))} n={found.pairs}"
+    return sentences.smallest(found.smallest_effect) if found.bounds.low <= 1 <= found.bounds.high else ""
 
 
 def _moved_by(record: Record) -> list[tuple[str, str]]:
-    """What moved the scored rate, where it moved beyond its interval: acceptance or the cost of a round."""
+    """What moved the scored rate, where it moved beyond its interval: acceptance or the cost of a round.
+
+    By the same estimates as the rows of tau and of time per round, so that the two cannot disagree.
+    """
     run = record.runs[-1]
     headline = compare.headline(record.comparisons, run)
     if headline is None or headline.interval is None or headline.interval.low <= 1 <= headline.interval.high:
         return []
-    found = compare.decompose(run, headline.name.partition(":")[0])
-    return [("moved by", sentences.moved_by(found))] if found else []
+    case = headline.name.partition(":")[0]
+    found = compare.decompose(run, case)
+    tau, step = (compare.find(record.comparisons, compare.axis(case, kind)) for kind in ("tau", "round"))
+    if found is None or tau is None or step is None:
+        return []
+    shown = replace(found, tau_ratio=tau.ratio, round_ratio=step.ratio)
+    return [("moved by", sentences.moved_by(shown))]
+
+
+def _order_effect(record: Record) -> list[tuple[str, str]]:
+    """What running second did to each timed axis of the scored case."""
+    case = compare.scored_case(record.runs[-1])
+    kinds = (
+        [(kind, compare.find(record.comparisons, compare.axis(case.name, kind))) for kind in TIMED]
+        if case
+        else []
+    )
+    effects = [(kind, axis.order_effect) for kind, axis in kinds if axis and axis.order_effect is not None]
+    return [("order effect", sentences.running_second(effects))] if effects else []
 
 
 def _scored_at(record: Record) -> str:
@@ -137,12 +157,14 @@ def _scored_at(record: Record) -> str:
 
 
 def _scored(record: Record, case: Case) -> list[Row]:
-    def axis(kind: str, title: str) -> Row:
-        return _compared(record, compare.axis(case.name, kind), title)
+    rates = _extra_of_rates(record, case)
+
+    def axis(kind: str, title: str, extra: int | None = None) -> Row:
+        return _compared(record, compare.axis(case.name, kind), title, extra)
 
     rows = [
-        axis("dspark", "DSpark decode, tok/s"),
-        axis("ar", "AR decode, tok/s"),
+        axis("dspark", "DSpark decode, tok/s", rates),
+        axis("ar", "AR decode, tok/s", rates),
         _dspark_vs_ar(record, case),
         axis("tau", _tau_title(record)),
         axis("accepted", "accepted drafts/round"),
@@ -151,20 +173,42 @@ def _scored(record: Record, case: Case) -> list[Row]:
     return rows + [axis(f"tau:{domain}", f"tau, {domain}") for domain in case.domains]
 
 
+def _extra_of_rates(record: Record, case: Case) -> int:
+    """Digits of both rates that give both changes and both ratios of DSpark to AR as they are shown."""
+    dspark, ar = (
+        [compare.value_of(record.measurements, compare.axis(case.name, kind), arm) for arm in compare.ARMS]
+        for kind in ("dspark", "ar")
+    )
+    derived: list[Derived] = [
+        (above.value, below.value, figures.times)
+        for above, below in zip(dspark, ar, strict=True)
+        if above and below
+    ]
+    for main, changed in (dspark, ar):
+        if main and changed:
+            derived.append((changed.value, main.value, figures.change))
+    return figures.extra_digits(derived)
+
+
 def _guard_kinds(guard: Case) -> list[str]:
     decode = "dspark" if "dspark" in guard.modes else "ar"
     return [decode if metric == "decode" else metric for metric in guard.metrics]
 
 
-def _compared(record: Record, axis: str, title: str) -> Row:
+def _compared(record: Record, axis: str, title: str, extra: int | None = None) -> Row:
+    """``extra``: digits beyond four of both values; None: as many as their change needs."""
     found = compare.find(record.comparisons, axis)
-    extra = sentences.extra_digits(found.baseline, found.candidate) if found else 0
+    if extra is None:
+        extra = figures.extra_digits([(found.candidate, found.baseline, figures.change)] if found else [])
     row = _valued(record, axis, title, extra)
-    return Row(row.title, row.main, row.change, against(found))
+    against = figures.comparison(found) if found else ""
+    return replace(row, against=against, could_see=could_see(found))
 
 
 def _valued(record: Record, axis: str, title: str, extra: int = 0) -> Row:
-    main, change = (value(compare.value_of(record.measurements, axis, arm), extra) for arm in compare.ARMS)
+    main, change = (
+        figures.measurement(compare.value_of(record.measurements, axis, arm), extra) for arm in compare.ARMS
+    )
     return Row(title, main, change)
 
 
@@ -174,7 +218,7 @@ def _dspark_vs_ar(record: Record, case: Case) -> Row:
             compare.value_of(record.measurements, compare.axis(case.name, kind), arm)
             for kind in ("dspark", "ar")
         )
-        return f"{dspark.value / ar.value:.3f}x" if dspark and ar else ABSENT
+        return figures.times(dspark.value / ar.value) if dspark and ar else ABSENT
 
     return Row("DSpark against AR", ratio("baseline"), ratio("candidate"))
 

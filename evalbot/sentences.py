@@ -1,18 +1,14 @@
-"""What the bot says about a verdict: functions from values to text.
-
-Percentages are rounded down, never to nearest: a bound of 9.9996 % is shown as 9.99 % and not as the
-10 % that it does not reach. Two values that are compared are shown with as many digits as it takes to work
-out the percentage beside them from what is shown.
-"""
+"""What the bot says about a verdict: functions from values to text. ``harness.figures`` rounds numbers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from decimal import ROUND_FLOOR, Decimal
 
 from evalbot.types import Outcome
 from harness.calibration import VALID_FOR, AxisNoise
 from harness.compare import Decomposition
+from harness.figures import change, changes, extra_digits, number, percent
 from harness.schema import Comparison, GateResult, Interval
 from harness.sequential import Tier
 
@@ -45,40 +41,14 @@ def axis_title(name: str) -> str:
     return f"{KINDS.get(kind, kind)} ({case})" if kind else name
 
 
-def percent(value: float, signed: bool = True) -> str:
-    """A percentage with two decimals, rounded down. Digits that floating point invents do not count."""
-    rounded = Decimal(repr(round(value, 9))).quantize(Decimal("0.01"), rounding=ROUND_FLOOR)
-    return f"{rounded:{'+' if signed else ''}}%"
-
-
-def number(value: float, extra: int = 0) -> str:
-    """Four significant digits and ``extra``, more before the point: ``2.909``, ``49.96``, ``112.4``."""
-    decimals = next((3 - power for power in (0, 1, 2) if abs(value) < 10 ** (power + 1)), 0)
-    return f"{value:.{decimals + extra}f}"
-
-
-def extra_digits(main: float, change: float) -> int:
-    """Digits beyond four with which both values, as shown, give the percentage that is shown."""
-    exact = percent(100 * (change / main - 1))
-    for extra in range(12):
-        shown = float(number(main, extra)), float(number(change, extra))
-        if shown[0] and percent(100 * (shown[1] / shown[0] - 1)) == exact:
-            return extra
-    return 12
-
-
-def interval(bounds: Interval) -> str:
-    return f"[{percent(bounds.low)}, {percent(bounds.high)}]"
-
-
 def compared(axis: Comparison) -> str:
     """``DSpark decode (chat) 55.00 tok/s against main's 50.00 tok/s: +10.00% [+9.20%, +10.90%], 8 pairs``."""
-    spread = f" {interval(in_percent(axis.interval))}" if axis.interval else ""
-    extra = extra_digits(axis.baseline, axis.candidate)
+    spread = f" {changes(axis.interval)}" if axis.interval else ""
+    extra = extra_digits([(axis.candidate, axis.baseline, change)])
     looked = f", look {axis.look} of {axis.looks}" if axis.looks > 1 else ""
     return (
         f"{axis_title(axis.name)} {number(axis.candidate, extra)} {axis.unit} against main's "
-        f"{number(axis.baseline, extra)} {axis.unit}: {percent(100 * (axis.ratio - 1))}{spread}, "
+        f"{number(axis.baseline, extra)} {axis.unit}: {change(axis.ratio)}{spread}, "
         f"{axis.pairs} pairs{looked}"
     )
 
@@ -105,14 +75,14 @@ def below_tiers(axis: Comparison, high_pct: float, bar_pct: float) -> str:
 def within_noise(axis: Comparison, floor_pct: float) -> str:
     return (
         f"{compared(axis)}; that lies within what main differs from itself in this run "
-        f"(±{percent(floor_pct, signed=False)}).{_could_see(axis)}"
+        f"(±{percent(floor_pct, signed=False, up=True)}).{_could_see(axis)}"
     )
 
 
 def unstable(axis: Comparison) -> str:
     """The trimmed and the plain estimates contradict each other."""
     plain = ", ".join(
-        f"{percent(100 * (ratio - 1))} by the {name}"
+        f"{change(ratio)} by the {name}"
         for name, ratio in (("plain mean of pairs", axis.mean_ratio), ("mean of quads", axis.quad_ratio))
         if ratio is not None
     )
@@ -121,9 +91,10 @@ def unstable(axis: Comparison) -> str:
 
 def unaudited(axis: Comparison) -> str:
     """The bound earns a tier, the sign-flip test over quads does not agree."""
+    # Rounded up: it must not read like the level that it lies above.
+    p = "no quads" if axis.sign_flip_p is None else f"p = {math.ceil(1000 * axis.sign_flip_p) / 1000:.3f}"
     return (
-        f"{compared(axis)}; the exact sign-flip test over quads does not confirm it "
-        f"(p = {axis.sign_flip_p or 1.0:.3f}).{_could_see(axis)}"
+        f"{compared(axis)}; the exact sign-flip test over quads does not confirm it ({p}).{_could_see(axis)}"
     )
 
 
@@ -131,11 +102,17 @@ def _over_looks(axis: Comparison) -> str:
     return f" over all {axis.looks} looks" if axis.looks > 1 else ""
 
 
+def smallest(effect: float) -> str:
+    """The smallest effect that a run would have seen; rounded up, so that this one would have been."""
+    return percent(100 * effect, signed=False, up=True)
+
+
 def _could_see(axis: Comparison) -> str:
     if axis.smallest_effect is None:
         return ""
-    smallest = percent(100 * axis.smallest_effect, signed=False)
-    return f" A true effect of {smallest} would have been seen with a probability of 80%."
+    return (
+        f" A true effect of {smallest(axis.smallest_effect)} would have been seen with a probability of 80%."
+    )
 
 
 def identical(comparison: str | None) -> str:
@@ -164,8 +141,7 @@ def unproven(axis: Comparison, undecided: tuple[GateResult, ...]) -> str:
     if undecided:
         why = f"not decided: {undecided[0].name} ({undecided[0].reason.rstrip('.')})"
     elif axis.bounds is not None:
-        bounds = interval(in_percent(axis.bounds))
-        why = f"the bounds{_over_looks(axis)} {bounds} reach from below XS to above it"
+        why = f"the bounds{_over_looks(axis)} {changes(axis.bounds)} reach from below XS to above it"
     else:
         why = "too few pairs for an interval"
     more = f" and {len(undecided) - 1} more" if len(undecided) > 1 else ""
@@ -190,7 +166,7 @@ def rejected(gate: GateResult, others: int) -> str:
 def environment(share: float, bar: float, example: str) -> str:
     """Too many pairs of launches met a machine that was busy with something else."""
     return (
-        f"Nothing was judged, because the machine was not fit to be measured on: {share:.0%} of the pairs "
+        f"Nothing was judged, because the machine was not fit to be measured on: {share:.1%} of the pairs "
         f"are invalid (bar {bar:.0%}). {example}"
     )
 
@@ -226,10 +202,32 @@ def unmeasured(axes: Iterable[str], fault: GateResult | None = None) -> str:
 
 
 def moved_by(found: Decomposition) -> str:
-    """``tau x0.998, time per round x0.908: mostly step cost``."""
+    """``mostly step cost: tau -0.20% (69 rounds against 68), time per round -9.20%``."""
     return (
-        f"tau x{found.tau_ratio:.3f} ({found.rounds[1]} rounds against {found.rounds[0]}), "
-        f"time per round x{found.round_ratio:.3f}: mostly {found.attributed_to}"
+        f"mostly {found.attributed_to}: tau {change(found.tau_ratio)} "
+        f"({found.rounds[1]} rounds against {found.rounds[0]}), time per round {change(found.round_ratio)}"
+    )
+
+
+def running_second(effects: Iterable[tuple[str, float]]) -> str:
+    """``running second in a pair: DSpark decode -0.31%, AR decode +0.12%``; effects are relative changes."""
+    listed = ", ".join(f"{KINDS[kind]} {change(1 + effect)}" for kind, effect in effects)
+    return f"running second in a pair: {listed}"
+
+
+def measured(seeds: tuple[int, ...]) -> str:
+    """How often, and which of the measurements the tables show."""
+    if len(seeds) == 1:
+        return f"1 time, seed {seeds[0]}"
+    return f"{len(seeds)} times, seeds {', '.join(map(str, seeds))}; the tables show the last"
+
+
+def legend(confidence: float) -> str:
+    """How to read the axes. n is another thing from column to column."""
+    return (
+        f"Brackets: {100 * confidence:g}% interval. n: launches (of tau rounds, of perplexity windows); "
+        "against main, pairs of launches (of tau prompts). Could see: the smallest true effect that this run "
+        "would have told from none 80 times in 100, where it proved none."
     )
 
 

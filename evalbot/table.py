@@ -19,9 +19,9 @@ _COLOURS: dict[Outcome, str] = {
     "error": "bold magenta",
     "build-failed": "bold red",
 }
-WIDE = 120
+WIDE = 132
 """Columns from which a value, its interval and n stand on one line."""
-_STATES = {"pass": "green", "FAIL": "bold red", "undecided": "yellow", "not run": "yellow"}
+_STATES = {"pass": "green", "FAIL": "bold red", "undecided": "yellow", "not run": "dim"}
 
 
 def show(record: Record, console: Console, path: Path | None = None) -> None:
@@ -39,6 +39,7 @@ def _parts(record: Record, width: int) -> list[RenderableType]:
     axes = rows.axes(record)
     if axes:
         parts += [Text(), _axes(axes, narrow=width < WIDE)]
+        parts.append(Text(sentences.legend(record.policy.confidence), style="dim"))
     if record.gates:
         parts += [Text(), _gates(record)]
     verdict = record.verdict
@@ -65,12 +66,11 @@ def _summary(record: Record) -> Table:
 def _axes(axes: list[rows.Row], narrow: bool) -> Table:
     """Where a value and its interval do not fit on one line, the interval goes below the value."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for title in ("axis", "main", "this change", "against main"):
+    for title in rows.AXES:
         table.add_column(title)
     for row in axes:
-        style = "dim" if rows.ABSENT in (row.main, row.change) else ""
-        cells = (row.main, row.change, row.against)
-        table.add_row(row.title, *(Text(c.replace(" [", "\n[") if narrow else c) for c in cells), style=style)
+        style = "dim" if row.absent else ""
+        table.add_row(*(Text(c.replace(" [", "\n[") if narrow else c) for c in row.cells), style=style)
     return table
 
 

@@ -1,7 +1,4 @@
-"""Values of a run as plain text: ``python -m harness.render RESULT.json``. Needs nothing but the result.
-
-A number is shown with its interval and n, with as many decimals as keep it on its own side of a bar.
-"""
+"""Values of a run as plain text: ``python -m harness.render RESULT.json``. Needs nothing but the result."""
 
 from __future__ import annotations
 
@@ -11,58 +8,27 @@ from pathlib import Path
 
 import msgspec
 
-from harness import compare, gates
-from harness.schema import Comparison, GateResult, HarnessResult, Measurement, Policy
-
-ABSENT = "not measured"
-DECIMALS = {"tok/s": 1, "ms": 2, "MB": 0}
-
-
-def measurement(value: Measurement | None) -> str:
-    """``112.4 tok/s [111.9, 113.0] n=16``."""
-    if value is None:
-        return ABSENT
-    digits = DECIMALS.get(value.unit, 3)
-    interval = value.interval
-    spread = f" [{interval.low:.{digits}f}, {interval.high:.{digits}f}]" if interval else ""
-    unit = f" {value.unit}" if value.unit else ""
-    return f"{value.value:.{digits}f}{unit}{spread} n={value.n}"
-
-
-def comparison(value: Comparison | None) -> str:
-    """``+4.2 % [+3.1, +5.3] 8 pairs``."""
-    if value is None:
-        return ABSENT
-    interval = value.interval
-    spread = f" [{100 * (interval.low - 1):+.2f}, {100 * (interval.high - 1):+.2f}]" if interval else ""
-    pairs = f" {value.pairs} pairs" if value.pairs else ""
-    return f"{100 * (value.ratio - 1):+.2f} %{spread}{pairs}"
-
-
-def beside(value: float, bar: float, digits: int = 2) -> str:
-    """``value`` with enough decimals to stay on its side of ``bar``: 9.9996 beside 10 is not 10.00."""
-    while digits < 12:
-        text = f"{value:.{digits}f}"
-        if (float(text) >= bar) == (value >= bar):
-            return text
-        digits += 1
-    return repr(value)
+from harness import compare, figures, gates
+from harness.schema import Arm, GateResult, HarnessResult, Policy
 
 
 def table(result: HarnessResult, policy: Policy) -> list[tuple[str, str, str, str]]:
     """Rows of (axis, main, candidate, candidate against main) of everything that was measured."""
     measured = compare.measurements(result, policy)
     compared = compare.comparisons(result, policy)
-    names = dict.fromkeys(item.name for item in measured)
-    return [
-        (
-            name,
-            measurement(compare.value_of(measured, name, "baseline")),
-            measurement(compare.value_of(measured, name, "candidate")),
-            comparison(compare.find(compared, name)),
-        )
-        for name in names
-    ]
+
+    def row(name: str) -> tuple[str, str, str, str]:
+        found = compare.find(compared, name)
+        extra = figures.extra_digits([(found.candidate, found.baseline, figures.change)] if found else [])
+
+        def value(arm: Arm) -> str:
+            each = compare.value_of(measured, name, arm)
+            return figures.measurement(each, extra, each.unit if each else "")
+
+        against = figures.comparison(found) if found else figures.ABSENT
+        return name, value("baseline"), value("candidate"), against
+
+    return [row(name) for name in dict.fromkeys(item.name for item in measured)]
 
 
 def gate(value: GateResult) -> tuple[str, str, str]:

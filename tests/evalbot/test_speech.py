@@ -14,6 +14,7 @@ from evalbot.comment import escape, markdown
 from evalbot.progress import Lines, Live, progress
 from evalbot.table import show
 from evalbot.types import Facts, Stop
+from harness.figures import ABSENT
 from tests.evalbot.results import Behaviour, run
 from tests.evalbot.test_record import record_of
 
@@ -52,7 +53,7 @@ def test_what_was_not_measured_is_never_drawn_as_pass_or_fail_or_zero() -> None:
     assert states["tau-floor"] == "not run"
     assert states["dspark-floor"] == "not run"
     dspark = rows.axes(only_ar)[0]
-    assert dspark.change == rows.ABSENT
+    assert dspark.change == ABSENT
     assert dspark.against == ""
 
 
