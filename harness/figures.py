@@ -7,6 +7,7 @@ stand beside a percentage are shown with as many digits as it takes to work it o
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
@@ -61,11 +62,15 @@ def _gives(above: str, below: str, shown: Callable[[float], str], text: str) -> 
     return float(below) != 0 and shown(float(above) / float(below)) == text
 
 
-def beside(value: float, bar: float, digits: int = 2) -> str:
-    """``value`` with enough decimals to stay on its side of ``bar``: 9.9996 beside 10 is not 10.00."""
+def beside(value: float, bar: float, digits: int = 2, most: bool = False) -> str:
+    """``value`` with enough decimals to stay on its side of ``bar``: 9.9996 beside 10 is not 10.00.
+
+    The bar is the least that is good enough, or the ``most``.
+    """
+    holds = operator.le if most else operator.ge
     for decimals in range(digits, _MOST):
         text = f"{value:.{decimals}f}"
-        if (float(text) >= bar) == (value >= bar):
+        if holds(float(text), bar) == holds(value, bar):
             return text
     return repr(value)
 

@@ -16,6 +16,7 @@ from statsmodels.stats.multitest import multipletests
 
 from harness import compare
 from harness import plausibility as check
+from harness.figures import apart, beside
 from harness.metrics import losslessness as equality
 from harness.paired import Axis
 from harness.plausibility import Finding
@@ -177,12 +178,9 @@ def accuracy(result: HarnessResult, policy: Policy) -> GateResult:
     kl = sum(s.kl_nats * s.positions for s in result.accuracy) / positions
     state: GateState = "PASS" if top1 >= bars.top1_min and kl <= bars.kl_max_nats else "FAIL"
     verb = "stays within" if state == "PASS" else "misses"
-    reason = (
-        f"top-1 agreement with main {top1:.4f} and KL {kl:.5f} nats over {positions} positions {verb} {bar}."
-    )
-    return GateResult(
-        name=name, state=state, observed=f"top-1 {top1:.4f}, KL {kl:.5f}", bar=bar, reason=reason
-    )
+    agreed, nats = beside(top1, bars.top1_min, 4), beside(kl, bars.kl_max_nats, 5, most=True)
+    reason = f"top-1 agreement with main {agreed} and KL {nats} nats over {positions} positions {verb} {bar}."
+    return GateResult(name=name, state=state, observed=f"top-1 {agreed}, KL {nats}", bar=bar, reason=reason)
 
 
 def count_floor(
@@ -194,17 +192,16 @@ def count_floor(
     that they differ by no noise of timing.
     """
     axis = axes.get(compare.axis(case.name, kind))
-    bar = f">= {floor:.0%} of main"
+    bar = f">= {100 * floor:g}% of main"
     if axis is None:
         return _not_run(name, bar, f"{kind} of both arms was not measured on {case.name}")
     found = axis.comparison
     least = floor * found.baseline - noise
     bounds = found.floor_bounds or Interval(low=found.ratio, high=found.ratio)
-    observed = f"{found.candidate:.4f} vs {found.baseline:.4f}"
-    numbers = (
-        f"{kind} on {case.name} is {found.candidate:.4f} {found.unit} against main's {found.baseline:.4f}"
-    )
-    bar_text = f"the floor of {least:.4f} ({floor:.0%} of main)"
+    counted, limit = apart(found.candidate, least, 4)
+    observed = f"{counted} vs {found.baseline:.4f}"
+    numbers = f"{kind} on {case.name} is {counted} {found.unit} against main's {found.baseline:.4f}"
+    bar_text = f"the floor of {limit} ({100 * floor:g}% of main)"
     if bounds.low * found.baseline >= least:
         reason = f"{numbers}: holds {bar_text}."
         return GateResult(name=name, state="PASS", observed=observed, bar=bar, reason=reason)
@@ -219,7 +216,7 @@ def rate_floor(
     name: str, axis: str, margin: float, axes: Mapping[str, Axis], may_fail: bool = True
 ) -> GateResult:
     """Non-inferiority of a rate. ``may_fail``: whether a failure would stand among the others' looked at."""
-    bar = f">= {margin:.0%} of main"
+    bar = f">= {100 * margin:g}% of main"
     judged = axes.get(axis)
     if judged is None:
         return _not_run(name, bar, f"the axis {axis} was not measured on both arms")
@@ -229,22 +226,21 @@ def rate_floor(
     if found.floor_bounds is None:
         return _undecided(name, bar, f"{numbers}, {found.pairs} pair(s) give no interval", observed)
     low, high = found.floor_bounds.low, found.floor_bounds.high
-    observed += f" [{low:.4f}, {high:.4f}] n={found.pairs}"
+    least, most = beside(low, margin, 4), beside(high, margin, 4)
+    observed += f" [{least}, {most}] n={found.pairs}"
     if found.unstable:
         why = f"{numbers}, but a few launches carry that: the plain mean is {found.mean_ratio:.4f} of main"
         return _undecided(name, bar, why, observed)
     if low >= margin:
-        reason = f"{numbers}: at least {low:.4f} of it, which clears {margin:.2f}."
+        reason = f"{numbers}: at least {least} of it, which clears {margin:g}."
         return GateResult(name=name, state="PASS", observed=observed, bar=bar, reason=reason)
     if high < margin and may_fail:
-        reason = f"{numbers}: at most {high:.4f} of it, which is below {margin:.2f}."
+        reason = f"{numbers}: at most {most} of it, which is below {margin:g}."
         return GateResult(name=name, state="FAIL", observed=observed, bar=bar, reason=reason)
     if high < margin:
-        why = f"{numbers}: below {margin:.2f} on its own, but not proven as one guard among many"
+        why = f"{numbers}: below {margin:g} on its own, but not proven as one guard among many"
         return _undecided(name, bar, why, observed)
-    return _undecided(
-        name, bar, f"{numbers}, the interval [{low:.4f}, {high:.4f}] straddles {margin:.2f}", observed
-    )
+    return _undecided(name, bar, f"{numbers}, the interval [{least}, {most}] straddles {margin:g}", observed)
 
 
 def plausibility(result: HarnessResult, policy: Policy) -> list[GateResult]:
@@ -369,7 +365,8 @@ def _divergence(found: Divergence, policy: Policy) -> str:
     )
     if found.margin_nats is None:
         return f"{text}; the outputs differ in length."
-    margin = f"main prefers its own by {found.margin_nats:.3f} nats"
+    nats = beside(abs(found.margin_nats), policy.near_tie_nats, 3, most=True)
+    margin = f"main prefers {'its own' if found.margin_nats >= 0 else 'the other'} by {nats} nats"
     return f"{text}, and {margin} (a near-tie is <= {policy.near_tie_nats:g})."
 
 

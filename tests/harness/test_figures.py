@@ -50,6 +50,7 @@ def test_a_number_keeps_four_significant_digits(value: float, shown: str) -> Non
 @given(st.floats(-1000, 1000), BARS)
 def test_a_value_beside_its_bar_stays_on_its_side(value: float, bar: float) -> None:
     assert (float(figures.beside(value, bar)) >= bar) == (value >= bar)
+    assert (float(figures.beside(value, bar, most=True)) <= bar) == (value <= bar)
 
 
 def test_a_value_just_below_a_tier_does_not_look_like_it() -> None:
