@@ -95,7 +95,7 @@ def measurements(result: HarnessResult, policy: Policy) -> tuple[Measurement, ..
         for arm in ARMS:
             for kind in (*RATES, "ttft", "peak-memory"):
                 found += _launch_measurement(result, case, arm, kind, policy, invalid)
-            found += _count_measurements(result, case, arm)
+            found += _count_measurements(result, case, arm, policy)
     if result.accuracy:
         for arm in ARMS:
             nll = [getattr(sample, f"{arm}_nll") for sample in result.accuracy]
@@ -292,11 +292,23 @@ def _counts(result: HarnessResult, case: Case, arm: Arm) -> dict[str, tuple[floa
     return found
 
 
-def _count_measurements(result: HarnessResult, case: Case, arm: Arm) -> list[Measurement]:
-    return [
-        Measurement(name=name, unit=UNITS[name.split(":")[1]], arm=arm, value=value, n=rounds)
-        for name, (value, rounds) in _counts(result, case, arm).items()
-    ]
+def _count_measurements(result: HarnessResult, case: Case, arm: Arm, policy: Policy) -> list[Measurement]:
+    """Counts of one arm, with the bootstrap over the prompts that both arms decoded where it is shown."""
+    found, at = [], 2 * ARMS.index(arm)
+    for name, (value, rounds) in _counts(result, case, arm).items():
+        kind, _, domain = name.removeprefix(f"{case.name}:").partition(":")
+        interval = None
+        if case.role == "scored":
+            prompts = _prompt_counts(result, case.name, domain)[:, at : at + 2]
+            value_of_weights = partial(_count_value, prompts, kind == "accepted")
+            interval = stats.bootstrap(len(prompts), value_of_weights, (1 - policy.confidence) / 2)
+        if interval is not None:
+            # A prompt that one arm alone decoded counts for the value and not for the interval.
+            interval = Interval(low=min(interval.low, value), high=max(interval.high, value))
+        found.append(
+            Measurement(name=name, unit=UNITS[kind], arm=arm, value=value, n=rounds, interval=interval)
+        )
+    return found
 
 
 def _count_comparisons(result: HarnessResult, case: Case, policy: Policy) -> list[Axis]:
@@ -341,11 +353,17 @@ def _prompt_counts(result: HarnessResult, case: str, domain: str) -> np.ndarray:
     return np.array(both).reshape(-1, 4)
 
 
+def _count_value(prompts: np.ndarray, accepted: bool, weights: np.ndarray) -> np.ndarray:
+    """Pooled tau, or tau - 1, of one arm's [P, 2] committed and rounds, under weights [R, P]. Returns [R]."""
+    sums = weights @ prompts
+    values: np.ndarray = sums[:, 0] / sums[:, 1] - accepted
+    return values
+
+
 def _count_ratio(prompts: np.ndarray, accepted: bool, weights: np.ndarray) -> np.ndarray:
     """Ratio of pooled tau, or of tau - 1, under weights [R, P] of the prompts. Returns [R]."""
-    sums = weights @ prompts
-    main, candidate = sums[:, 0] / sums[:, 1], sums[:, 2] / sums[:, 3]
-    ratios: np.ndarray = (candidate - accepted) / (main - accepted)
+    main, candidate = (_count_value(prompts[:, at : at + 2], accepted, weights) for at in (0, 2))
+    ratios: np.ndarray = candidate / main
     return ratios
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harness import compare
-from harness.schema import Fitness, HarnessResult, Launch, LaunchFailure, Policy, Sample
+from harness.schema import Fitness, HarnessResult, Interval, Launch, LaunchFailure, Policy, Sample
 from tests.fakes import results
 from tests.fakes.results import result, sample
 
@@ -154,6 +154,20 @@ def test_tau_has_an_interval_over_prompts_and_none_where_they_are_few() -> None:
         assert found.interval.low < found.ratio < 1.0
         assert found.interval.high == pytest.approx(1.0, abs=0.08)
     few = compare.find(compare.comparisons(result(), POLICY), "main:tau")
+    assert few is not None
+    assert few.interval is None
+
+
+def test_each_arm_shows_the_interval_of_its_tau() -> None:
+    measured = compare.measurements(_with_rounds(result(plan=SIX_QUADS), 3, [2] * 10), POLICY)
+    for kind in ("tau", "accepted", "tau:prose"):
+        main, candidate = (compare.value_of(measured, f"main:{kind}", arm) for arm in compare.ARMS)
+        assert main is not None
+        assert candidate is not None
+        assert main.interval == Interval(low=main.value, high=main.value)
+        assert candidate.interval is not None
+        assert candidate.interval.low < candidate.value < candidate.interval.high <= main.value
+    few = compare.value_of(compare.measurements(result(), POLICY), "main:tau", "baseline")
     assert few is not None
     assert few.interval is None
 
