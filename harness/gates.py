@@ -68,12 +68,15 @@ def floors(plan: RunPlan, axes: Mapping[str, Axis], policy: Policy) -> list[Gate
     if case is None:
         return []
     bars, noise = policy.floors, policy.accepted_noise
-    return [
+    found = [
         count_floor("tau-floor", case, "tau", bars.tau, 0.0, axes),
         count_floor("accepted-floor", case, "accepted", bars.accepted, noise, axes),
         rate_floor("ar-floor", compare.axis(case.name, "ar"), bars.ar, axes),
         rate_floor("dspark-floor", compare.axis(case.name, "dspark"), bars.dspark, axes),
     ]
+    if "prefill" in case.metrics:
+        found.append(rate_floor("prefill-floor", compare.axis(case.name, "prefill"), bars.prefill, axes))
+    return found
 
 
 def guards(plan: RunPlan, axes: Mapping[str, Axis], policy: Policy) -> list[GateResult]:

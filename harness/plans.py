@@ -34,6 +34,7 @@ CPU_QUICK = RunPlan(
             context_tokens=192,
             new_tokens=32,
             domains=DOMAINS,
+            metrics=("decode", "prefill"),
             quads=2,
         ),
         Case(
@@ -72,6 +73,7 @@ CPU = RunPlan(
             context_tokens=512,
             new_tokens=48,
             domains=(*DOMAINS, "math"),
+            metrics=("decode", "prefill"),
             quads=4,
         ),
         Case(
@@ -111,6 +113,7 @@ GPU_4K = RunPlan(
             context_tokens=4096,
             new_tokens=128,
             domains=(*DOMAINS, "math"),
+            metrics=("decode", "prefill"),
             quads=4,
             more=(6, 8, 12, 16),
         ),
@@ -149,6 +152,7 @@ EMULATOR = RunPlan(
             context_tokens=192,
             new_tokens=24,
             domains=DOMAINS,
+            metrics=("decode", "prefill"),
             quads=4,
             more=(6, 8),
         ),

@@ -207,8 +207,8 @@ def check_repeatable(result: HarnessResult, arm: Arm) -> Finding | None:
     """One prompt and mode give the same tokens, in the same bursts, in every process of one build.
 
     The two launches of an arm in a quad decode each prompt with AR and DSpark in opposite orders. An engine
-    that proposes what it remembers of the AR run has longer rounds only where AR went first. None while a
-    prompt was decoded by one process alone.
+    that proposes what it remembers of the AR run has longer rounds only where AR went first. None while no
+    prompt was decoded by two processes.
     """
     bar = "equal in every process"
     runs: dict[tuple[str, str, Mode], list[Sample]] = {}
@@ -230,9 +230,8 @@ def check_repeatable(result: HarnessResult, arm: Arm) -> Finding | None:
                     "accepted follows from more than the prompt"
                 )
                 return Finding("varies", bar, fault)
-    if not runs or min(map(len, runs.values())) < 2:
-        return None
-    return Finding(f"{len(runs)} outputs", bar, None)
+    repeated = sum(len(samples) > 1 for samples in runs.values())
+    return Finding(f"{repeated} of {len(runs)} outputs repeated", bar, None) if repeated else None
 
 
 def _tokens_in(bursts: tuple[int, ...], index: int) -> str:

@@ -131,7 +131,7 @@ class Behaviour(Frozen, frozen=True):
     """zero: rounds with nothing accepted are reported; absent: no rounds at all."""
     prefix_cache: Literal["none", "honest", "hidden"] = "none"
     remembers: bool = False
-    """DSpark proposes what AR said to the same prompt before, in the same process: every draft is accepted."""
+    """DSpark proposes what AR said to the same prompt before it in the same process: all is accepted."""
     temperature: float | None = None
     """Reported instead of the one that was asked for."""
     overrides: dict[str, str] = {}

@@ -98,6 +98,8 @@ class Floors(Frozen, frozen=True):
     tau: float = 0.95
     accepted: float = 0.95
     guard: float = 0.98
+    prefill: float = 0.95
+    """Of the scored case: work moved before the first token must not count as a gain of decoding."""
 
 
 class AccuracyBars(Frozen, frozen=True):

@@ -18,7 +18,7 @@ from evalbot.types import Record
 from harness import compare, environment
 from harness.schema import GateResult, RunPlan
 from tests.fakes import emulated
-from tests.fakes.emulated import GUARD_FIRST, GUARDED, ONCE, SPEED
+from tests.fakes.emulated import GUARD_FIRST, GUARDED, ONCE, PREFILLED, SPEED
 
 SEED = 1
 NOTHING_EARNED = ("none", "inconclusive")
@@ -32,7 +32,7 @@ def here_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @cache
 def scored(name: str, plan: str = "once") -> Record:
-    plans: dict[str, RunPlan] = {each.name: each for each in (ONCE, SPEED, GUARDED, GUARD_FIRST)}
+    plans: dict[str, RunPlan] = {each.name: each for each in (ONCE, SPEED, PREFILLED, GUARDED, GUARD_FIRST)}
     record = emulate.emulate(
         emulated.scenario(name), Silent(), plan=plans[plan], policy=emulated.POLICY, seed=SEED
     )
@@ -227,6 +227,12 @@ def test_more_tokens_than_asked_for_void_the_launch() -> None:  # B09
 @pytest.mark.parametrize("name", ["b28-prompt-cache-owned-up-to", "b28-prompt-cache-hidden"])
 def test_a_prompt_cache_is_rejected_whether_owned_up_to_or_not(name: str) -> None:  # B28
     rejects(scored(name), "plausibility:prefill")
+
+
+def test_work_moved_before_the_first_token_is_no_gain() -> None:
+    record = scored("works-before-the-first-token", "prefilled")
+    rejects(record, "prefill-floor")
+    assert gate(record, "dspark-floor").state == "PASS"
 
 
 def test_drafts_remembered_from_the_ar_run_of_a_prompt_are_rejected() -> None:

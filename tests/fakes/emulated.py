@@ -42,6 +42,12 @@ SPEED = msgspec.structs.replace(
     accuracy=AccuracyPlan(model=QWEN3, context_tokens=100, windows=1, positions=8),
 )
 """Enough pairs of the scored case for a tier."""
+PREFILLED = msgspec.structs.replace(
+    SPEED,
+    name="prefilled",
+    cases=(msgspec.structs.replace(SCORED, quads=2, metrics=("decode", "prefill")),),
+)
+"""Where the time to the first token of the scored case counts too."""
 GUARDED = msgspec.structs.replace(SPEED, name="guarded", cases=(*SPEED.cases, GUARD))
 """With a guard, whose prompts alone are longer than 150 tokens."""
 GUARD_FIRST = msgspec.structs.replace(ONCE, name="guard-first", cases=(GUARD, SCORED))

@@ -73,6 +73,29 @@ def test_a_slower_path_fails_its_floor_and_names_both_rates() -> None:
     assert gate(result(ar=0.9), "dspark-floor").state == "PASS"
 
 
+def prefilling(factor: float) -> HarnessResult:
+    """A run whose scored case asks for prefill; the candidate takes ``factor`` times as long for it."""
+    run = result()
+    scored, *rest = run.plan.cases
+    asks = replace(run.plan, cases=(replace(scored, metrics=("decode", "prefill")), *rest))
+
+    def later(s: Sample) -> Sample:
+        shift = (factor - 1) * s.bursts[0].elapsed_s if s.arm == "candidate" else 0.0
+        return replace(s, bursts=tuple(replace(b, elapsed_s=b.elapsed_s + shift) for b in s.bursts))
+
+    return replace(run, plan=asks, samples=tuple(map(later, run.samples)))
+
+
+@pytest.mark.parametrize(("factor", "state"), [(1.0, "PASS"), (1.03, "PASS"), (1.1, "FAIL")])
+def test_work_moved_before_the_first_token_fails_the_prefill_floor(factor: float, state: str) -> None:
+    assert gate(prefilling(factor), "prefill-floor").state == state
+    assert gate(prefilling(factor), "dspark-floor").state == "PASS"
+
+
+def test_prefill_of_the_scored_case_is_a_gate_only_where_the_case_asks_for_it() -> None:
+    assert "prefill-floor" not in states(result())
+
+
 def test_a_floor_that_noise_straddles_is_undecided() -> None:
     wobble = [0.0, 0.06, -0.05, 0.03, 0.05, -0.06, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0]
     found = gate(result(noise=lambda launch: math.exp(wobble[launch.launch])), "ar-floor")

@@ -39,6 +39,11 @@ def test_every_planned_launch_is_counted() -> None:
         assert sum(count for count, _ in planned.values()) == 4 * quads + models + 2
 
 
+def test_every_plan_holds_the_prefill_of_its_scored_case() -> None:
+    for plan in plans.PLANS.values():
+        assert ["prefill" in case.metrics for case in plan.cases if case.role == "scored"] == [True]
+
+
 def test_every_plan_scores_one_case_and_guards_two_architectures() -> None:
     for plan in plans.PLANS.values():
         roles = [case.role for case in plan.cases]
