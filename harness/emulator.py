@@ -45,6 +45,8 @@ from harness.schema import Arm, Mode
 WORDS = 90
 """Ids from here on are never produced by themselves, so that nothing stops by accident."""
 LOOPED = 7
+OWN_SHARE = 0.25
+"""Share of equal ids from which a scored text is taken for a continuation by this engine."""
 HANG_S = 600.0
 SPIN_S = 0.0005
 USAGE = "usage: python -m harness.emulator SCENARIO.toml baseline|candidate [SEED [LAUNCHES]]"
@@ -81,6 +83,8 @@ def speak(does: Behaviour, request: Generate) -> Spoken:
         deep = (i for i, n in enumerate(sizes) if n == does.dspark_wrong_depth)
         wrong |= {starts[i] + sizes[i] - 1 for i in deep}
     ids = [(token + 1) % WORDS if i in wrong else token for i, token in enumerate(ids)]
+    if does.strays_at is not None:
+        ids[does.strays_at :] = [(token - 1) % WORDS for token in ids[does.strays_at :]]
     if does.fault == "unknown_token" and ids:
         ids[-1] = does.vocab_size
     end = does.stop_at if request.stop_ids else None
@@ -143,6 +147,19 @@ def _sizes(does: Behaviour, request: Generate, count: int) -> list[int]:
 
 def _width(does: Behaviour, index: int) -> int:
     return does.widths[index % len(does.widths)] if does.widths else does.proposals
+
+
+def _expected(does: Behaviour, request: Score) -> Sequence[int]:
+    """The likeliest ids: of this engine's own text where that is what is scored, else of the scored text."""
+    start = len(request.ids) - request.positions
+    scored = request.ids[start:]
+    as_prompt = Generate(
+        id=request.id, prompt_ids=request.ids[:start], mode="ar", max_new_tokens=request.positions,
+        temperature=0.0, stop_ids=(),
+    )  # fmt: skip
+    own = _text(does, as_prompt, request.positions)
+    alike = sum(a == b for a, b in zip(own, scored, strict=True))
+    return own if alike >= OWN_SHARE * len(own) else scored
 
 
 def _dice(request: Generate, what: str) -> random.Random:
@@ -265,7 +282,7 @@ class Emulator:
         import numpy as np
 
         vocab = does.vocab_size
-        following = np.array(request.ids[len(request.ids) - request.positions :])[:, None]
+        following = np.array(_expected(does, request))[:, None]
         around = np.where(following < WORDS, min(WORDS, vocab), vocab)
         # The next id of the text is the likeliest; each id after it is less likely by the margin.
         steps = np.where(np.arange(vocab) < around, (np.arange(vocab) - following) % around, vocab)

@@ -126,7 +126,11 @@ def losslessness(result: HarnessResult, policy: Policy) -> GateResult:
 
 
 def ar_tokens(result: HarnessResult, policy: Policy) -> GateResult:
-    """AR of the candidate equals AR of main, or first differs where main itself was nearly undecided."""
+    """AR of the candidate equals AR of main, or differs only where main itself was nearly undecided.
+
+    From the first near-tie on the texts are different ones, so each further token of the candidate must be
+    what main would say after the candidate's own, or nearly.
+    """
     name, bar = "ar-tokens", f"equal to main, or a near-tie <= {policy.near_tie_nats:g} nats"
     samples = compare.valid_samples(result)
     prompts = [
@@ -155,6 +159,14 @@ def ar_tokens(result: HarnessResult, policy: Policy) -> GateResult:
         if known.margin_nats is None or abs(known.margin_nats) > policy.near_tie_nats:
             return GateResult(
                 name=name, state="FAIL", observed="diverged", bar=bar, reason=_divergence(known, policy)
+            )
+        if known.worst_margin_nats is None:
+            where = f"case {found.case}, prompt {found.prompt_id}"
+            why = f"{where}: after a near-tie at token {found.position} main was not asked about the rest"
+            return _not_run(name, bar, why)
+        if known.worst_margin_nats > policy.near_tie_nats:
+            return GateResult(
+                name=name, state="FAIL", observed="diverged", bar=bar, reason=_departure(known, policy)
             )
         ties += 1
     observed = f"{len(shared)} prompts" + (f", {ties} near-ties" if ties else "")
@@ -371,6 +383,14 @@ def _divergence(found: Divergence, policy: Policy) -> str:
     nats = beside(abs(found.margin_nats), policy.near_tie_nats, 3, most=True)
     margin = f"main prefers {'its own' if found.margin_nats >= 0 else 'the other'} by {nats} nats"
     return f"{text}, and {margin} (a near-tie is <= {policy.near_tie_nats:g})."
+
+
+def _departure(found: Divergence, policy: Policy) -> str:
+    return (
+        f"case {found.case}, prompt {found.prompt_id}: AR leaves main in a near-tie at {found.position},"
+        f" but after the candidate's own text main prefers another token {found.worst_position} by "
+        f"{found.worst_margin_nats:.3f} nats (a near-tie is <= {policy.near_tie_nats:g})."
+    )
 
 
 def _word(token: int | None) -> str:

@@ -53,7 +53,7 @@ T = TypeVar("T")
 ACCURACY_DOMAIN = "accuracy"
 MAX_LAUNCH_FAILURES = 2
 MAX_DIVERGENCES = 64
-"""First differences of a model whose margin is measured; more than these are no near-ties."""
+"""Differences of a model that main is asked about; more than these are no near-ties."""
 
 
 class ArmFailed(Exception):
@@ -232,17 +232,14 @@ class Run:
             )
 
     def _weigh(self, found: tuple[Divergence, ...]) -> tuple[Divergence, ...]:
-        """Ask main how close its choice was at each first difference between the arms' AR outputs."""
+        """Ask main how close its choice was at each first difference between AR outputs, and after it."""
         prompts = {
             (name, prompt.id): prompt for (name, _), chosen in self._drawn.items() for prompt in chosen
         }
-        outputs = {
-            (s.case, s.prompt_id): s.token_ids for s in self.samples if s.arm == "baseline" and s.mode == "ar"
-        }
 
-        def context(item: Divergence) -> tuple[int, ...]:
-            key = (item.case, item.prompt_id)
-            return prompts[key].ids + outputs[key][: item.position]
+        def spoken(item: Divergence) -> tuple[tuple[int, ...], tuple[int, ...]]:
+            output = next(s.token_ids for s in self.samples if losslessness.found_in(s, item))
+            return prompts[item.case, item.prompt_id].ids, output
 
         weighed: list[Divergence] = []
         for model in self._views:
@@ -251,7 +248,7 @@ class Run:
             mine = [item for item in found if item.case in names][:MAX_DIVERGENCES]
             if mine:
                 room = max(_room(case) for case in cases)
-                task = partial(_weigh, mine, context)
+                task = partial(_weigh, mine, spoken)
                 weighed += self._launch(self.request.baseline, model, room, "divergence", task)
         return tuple(weighed)
 
@@ -321,9 +318,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _weigh(
-    found: Sequence[Divergence], context: tasks.Context, client: Client, _: int
+    found: Sequence[Divergence], spoken: tasks.Spoken, client: Client, _: int
 ) -> tuple[Divergence, ...]:
-    return tasks.weigh(client, found, context)
+    return tasks.weigh(client, found, spoken)
 
 
 def _room(case: Case) -> int:

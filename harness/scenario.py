@@ -94,6 +94,8 @@ class Behaviour(Frozen, frozen=True):
     """Where ``fault`` strikes."""
     ar_wrong_at: Count | None = None
     """Index of a token that both modes get wrong: another text than an honest engine's."""
+    strays_at: Count | None = None
+    """Index from which both modes say the least likely word each time."""
     dspark_wrong_at: Count | None = None
     """Index of a token that DSpark alone gets wrong."""
     dspark_wrong_depth: Tokens | None = None

@@ -250,6 +250,10 @@ class Divergence(Frozen, frozen=True):
     candidate_token: int | None
     margin_nats: float | None
     """log p(baseline token) - log p(candidate token) under main; None when it was not measured."""
+    worst_position: int | None = None
+    """From ``position`` on: where main, after the candidate's own tokens, prefers another one the most."""
+    worst_margin_nats: float | None = None
+    """log p(main's choice there) - log p(candidate token) under main; None when it was not measured."""
 
 
 class LaunchFailure(Frozen, frozen=True):

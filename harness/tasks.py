@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from harness import prompts, schedule
@@ -22,8 +23,11 @@ LEAST_CONTINUATION = 0.75
 """Share of the asked tokens that a continuation must reach: a rate over a few tokens says little."""
 WARMUP_NEW_TOKENS = 8
 
-Context = Callable[[Divergence], tuple[int, ...]]
-"""Ids before a first difference: the prompt and what both arms generated."""
+IMPOSSIBLE_NATS = 1e6
+"""Stands for the margin of a token to which main gives no probability at all: infinity enters no record."""
+
+Spoken = Callable[[Divergence], tuple[tuple[int, ...], tuple[int, ...]]]
+"""Ids of the prompt on which a difference was found, and all that the candidate generated after it."""
 
 Drawn = dict[tuple[str, int], tuple[Prompt, ...]]
 """Prompts of each (case, quad), one per domain."""
@@ -95,25 +99,37 @@ def score_windows(client: Client, windows: Sequence[Prompt], positions: int) -> 
     return [client.score(window.ids, positions) for window in windows]
 
 
-def weigh(client: Client, found: Sequence[Divergence], context: Context) -> tuple[Divergence, ...]:
-    """How much main prefers its own token at each difference; ``context`` gives the ids before it."""
+def weigh(client: Client, found: Sequence[Divergence], spoken: Spoken) -> tuple[Divergence, ...]:
+    """How much main prefers its own token at each difference, and its own choice at any token after it.
+
+    After a difference the two texts are no longer comparable, so main is asked what it would say after the
+    candidate's own tokens. One pass scores them all.
+    """
     weighed = []
     for item in found:
-        margin = None
-        if item.baseline_token is not None and item.candidate_token is not None:
-            row = client.score((*context(item), item.baseline_token), 1)[0]
-            margin = float(row[item.baseline_token]) - float(row[item.candidate_token])
+        if item.baseline_token is None or item.candidate_token is None:
+            weighed.append(item)
+            continue
+        prompt, output = spoken(item)
+        rows = client.score((*prompt, *output), len(output))[item.position :]
+        said = np.array(output[item.position :], dtype=np.int64)
+        of_said = rows[np.arange(len(said)), said].astype(np.float64)
+        lost = rows.max(axis=1) - of_said
+        worst = int(lost.argmax())
         weighed.append(
-            Divergence(
-                case=item.case,
-                prompt_id=item.prompt_id,
-                position=item.position,
-                baseline_token=item.baseline_token,
-                candidate_token=item.candidate_token,
-                margin_nats=margin if margin is not None and np.isfinite(margin) else None,
+            msgspec.structs.replace(
+                item,
+                margin_nats=_finite(float(rows[0, item.baseline_token]) - float(of_said[0])),
+                worst_position=item.position + worst,
+                worst_margin_nats=_finite(float(lost[worst])),
             )
         )
     return tuple(weighed)
+
+
+def _finite(margin: float) -> float | None:
+    """None where main gives neither of two tokens a probability, which is no margin."""
+    return None if np.isnan(margin) else float(np.clip(margin, -IMPOSSIBLE_NATS, IMPOSSIBLE_NATS))
 
 
 def _admit_one(

@@ -86,6 +86,15 @@ def between_arms(samples: Iterable[Sample]) -> tuple[Divergence, ...]:
     return tuple(found.values())
 
 
+def found_in(sample: Sample, item: Divergence) -> bool:
+    """Whether ``sample`` is an AR output of the candidate that holds this difference."""
+    return (
+        (sample.arm, sample.mode) == ("candidate", "ar")
+        and (sample.case, sample.prompt_id) == (item.case, item.prompt_id)
+        and _token(sample, item.position) == item.candidate_token
+    )
+
+
 def _share(sample: Sample) -> str:
     return f"{len(sample.token_ids)} of {sample.requested_tokens} tokens"
 

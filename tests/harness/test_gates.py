@@ -184,12 +184,19 @@ def test_main_that_cannot_repeat_its_own_text_is_a_broken_baseline() -> None:
     assert "differs between processes" in gate(wobbling, "baseline").reason
 
 
-def other_text(margin: float | None) -> HarnessResult:
+def other_text(margin: float | None, rest: float | None = 0.0) -> HarnessResult:
     wrong = (*TEXT[:9], 5, *TEXT[10:])
     run = edit(result(), "candidate", token_ids=wrong)
     seen = tuple(
         Divergence(
-            case=case, prompt_id=prompt, position=9, baseline_token=109, candidate_token=5, margin_nats=margin
+            case=case,
+            prompt_id=prompt,
+            position=9,
+            baseline_token=109,
+            candidate_token=5,
+            margin_nats=margin,
+            worst_position=14,
+            worst_margin_nats=rest,
         )
         for case, prompt in {(s.case, s.prompt_id) for s in run.samples}
     )
@@ -202,6 +209,14 @@ def test_other_ar_text_passes_only_as_a_measured_near_tie(margin: float | None, 
     assert found.state == state
     if state == "PASS":
         assert "3 near-ties" in found.observed
+
+
+@pytest.mark.parametrize(("rest", "state"), [(0.05, "PASS"), (0.06, "FAIL"), (None, "NOT_RUN")])
+def test_what_follows_a_near_tie_must_be_mains_choice_or_a_near_tie(rest: float | None, state: str) -> None:
+    found = gate(other_text(0.01, rest), "ar-tokens")
+    assert found.state == state
+    if state == "FAIL":
+        assert "prefers another token 14 by 0.060 nats" in found.reason
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,19 @@ def test_another_text_is_weighed_by_main(measure: Measure, margin: float, state:
     assert run.launches[-1].case == "divergence"
 
 
+def test_text_after_a_near_tie_must_be_what_main_would_say_there(measure: Measure) -> None:
+    near = Behaviour(margin_nats=0.01)
+    run = measure(Behaviour(margin_nats=0.01, ar_wrong_at=11, strays_at=15), near, plan=quick())
+    assert {
+        (item.position, item.worst_margin_nats and round(item.worst_margin_nats, 2))
+        for item in (run.divergences)
+    } == {(11, 0.89)}
+    found = gate(run, "ar-tokens")
+    assert found.state == "FAIL"
+    assert "after the candidate's own text main prefers another token" in found.reason
+    assert gate(run, "losslessness").state == "PASS"
+
+
 def test_scores_that_are_not_numbers_fail_the_candidate(measure: Measure) -> None:
     run = measure(Behaviour(score_nan=True))
     assert "holds NaN or infinity" in failures(run, "candidate")[0]
