@@ -99,7 +99,7 @@ class Run:
                 last = next(x for x in reversed(self.launches) if x.arm == "baseline" and x.failure)
                 assert last.failure is not None
                 error = f"Main's own worker failed twice: {last.failure.detail}"
-        except (CorpusError, SyntheticPrompt) as fault:
+        except (CorpusError, SyntheticPrompt, session.MachineFull) as fault:
             error = str(fault)
         return self._result(error, settled)
 

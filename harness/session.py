@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import time
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from harness.schema import (
 )
 
 T = TypeVar("T")
+OURS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+"""Errors of a start that say that this machine is full, whatever was to be started."""
 Kind = Literal["exit", "timeout", "protocol", "engine_error", "spawn"]
 DETAIL_CHARACTERS = 600
 
@@ -33,6 +36,10 @@ DOING: dict[LaunchStage, str] = {
     "score": "while scoring",
     "stop": "while stopping",
 }
+
+
+class MachineFull(Exception):
+    """This machine cannot start a process. The message is a sentence."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,8 @@ def launch(
 ) -> tuple[Launch, T | None]:
     """Run ``task`` (client, launch number) in a fresh worker. The value is None exactly if that failed.
 
-    ``run_started`` is the ``time.perf_counter`` instant that ``Launch.started_s`` counts from.
+    ``run_started`` is the ``time.perf_counter`` instant that ``Launch.started_s`` counts from. Raises
+    MachineFull where no worker at all could be started here.
     """
     started = time.perf_counter()
     value: T | None = None
@@ -77,6 +85,8 @@ def launch(
             except (ProtocolError, ChannelClosed, ChannelTimeout, WorkerSaidNo) as error:
                 failure = _failure(error, client.stage, worker, time.perf_counter() - started)
     except OSError as error:
+        if error.errno in OURS:
+            raise MachineFull(f"This machine could not start a worker: {error.strerror}.") from None
         detail = f"The worker could not be started: {error.strerror}."
         failure = LaunchFailure(stage="start", kind="spawn", detail=detail)
     record = Launch(

@@ -7,7 +7,7 @@ Every burst after the first is one round; a burst of n tokens is n - 1 accepted 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.schema import Sample
@@ -15,17 +15,21 @@ from harness.schema import Sample
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Pooled counts of many rounds. ``proposed`` is what the workers reported."""
+    """Pooled counts of many rounds.
+
+    What was proposed is known from the workers' reports alone: None where one of them counts other rounds
+    than arrived. All else follows from what arrived.
+    """
 
     rounds: int
     committed: int
     accepted: int
-    proposed: int
-    idle_rounds: int
+    proposed: int | None
+    idle_rounds: int | None
     """Rounds that verified no draft token."""
     histogram: tuple[int, ...]
     """``histogram[i]`` rounds accepted ``i`` drafts."""
-    survival: tuple[float, ...]
+    survival: tuple[float, ...] | None
     """``survival[i]``: share of the rounds proposing more than ``i`` drafts that accepted more than ``i``."""
 
     @property
@@ -38,32 +42,32 @@ class Acceptance:
 
 
 def pooled(samples: Iterable[Sample]) -> Acceptance | None:
-    """Acceptance of DSpark samples; None where no round was seen or a worker counted other rounds."""
-    pairs: list[tuple[int, int]] = []
-    for sample in samples:
-        if sample.mode == "dspark":
-            rounds = [burst.tokens for burst in sample.bursts[1:]]
-            if len(sample.reported.proposed) != len(rounds):
-                return None
-            pairs += zip(rounds, sample.reported.proposed, strict=True)
-    if not pairs:
+    """Acceptance of DSpark samples; None where no round was seen."""
+    spoken = [sample for sample in samples if sample.mode == "dspark"]
+    rounds = [[burst.tokens for burst in sample.bursts[1:]] for sample in spoken]
+    sizes = [tokens for each in rounds for tokens in each]
+    if not sizes:
         return None
-    counts = Counter(tokens - 1 for tokens, _ in pairs)
-    deepest = max(max(counts), max(width for _, width in pairs))
-    histogram = tuple(counts.get(i, 0) for i in range(max(counts) + 1))
-    survival = []
-    for depth in range(deepest):
-        reached = [tokens for tokens, width in pairs if width > depth]
-        survival.append(sum(tokens - 1 > depth for tokens in reached) / len(reached) if reached else 0.0)
+    agree = all(len(s.reported.proposed) == len(each) for s, each in zip(spoken, rounds, strict=True))
+    widths = [width for sample in spoken for width in sample.reported.proposed] if agree else None
+    counts = Counter(tokens - 1 for tokens in sizes)
     return Acceptance(
-        rounds=len(pairs),
-        committed=sum(tokens for tokens, _ in pairs),
-        accepted=sum(tokens - 1 for tokens, _ in pairs),
-        proposed=sum(width for _, width in pairs),
-        idle_rounds=sum(width == 0 for _, width in pairs),
-        histogram=histogram,
-        survival=tuple(survival),
+        rounds=len(sizes),
+        committed=sum(sizes),
+        accepted=sum(tokens - 1 for tokens in sizes),
+        proposed=None if widths is None else sum(widths),
+        idle_rounds=None if widths is None else sum(width == 0 for width in widths),
+        histogram=tuple(counts.get(i, 0) for i in range(max(counts) + 1)),
+        survival=None if widths is None else _survival(sizes, widths),
     )
+
+
+def _survival(sizes: Sequence[int], widths: Sequence[int]) -> tuple[float, ...]:
+    survival = []
+    for depth in range(max(*widths, max(sizes) - 1)):
+        reached = [size for size, width in zip(sizes, widths, strict=True) if width > depth]
+        survival.append(sum(size - 1 > depth for size in reached) / len(reached) if reached else 0.0)
+    return tuple(survival)
 
 
 def broken_identity(

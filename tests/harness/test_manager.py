@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -18,6 +19,7 @@ import psutil
 import pytest
 
 from harness import environment, gates, probe
+from harness.launch import WorkerProcess
 from harness.manager import Run
 from harness.manager import main as manager_main
 from harness.progress import Progress
@@ -288,6 +290,23 @@ def test_a_worker_that_cannot_start_is_a_failure_of_its_arm(corpus: FakeCorpus) 
     request = msgspec.structs.replace(request, candidate=missing)
     run = Run(request, Progress(request.plan, io.StringIO())).execute()
     assert [x.failure.kind for x in run.launches if x.failure] == ["spawn", "spawn"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
+def test_a_full_machine_is_our_error_and_not_the_candidates(
+    measure: Measure, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    start = WorkerProcess._start
+
+    def full_for_candidates(self: WorkerProcess) -> None:
+        if self._source.arm == "candidate":
+            raise OSError(number, os.strerror(number))
+        start(self)
+
+    monkeypatch.setattr(WorkerProcess, "_start", full_for_candidates)
+    run = measure(plan=quick())
+    assert run.error == f"This machine could not start a worker: {os.strerror(number)}."
+    assert failures(run, "candidate") == []
 
 
 ENVIRONMENT_PROBE = "import json, os; print(json.dumps(dict(os.environ))); raise SystemExit(3)"

@@ -66,6 +66,13 @@ def test_rounds_without_a_proposal_are_counted() -> None:  # B06
     assert counts.tau == pytest.approx(1.05)
 
 
+def test_a_round_that_is_only_reported_leaves_the_observed_tau_alone() -> None:
+    lied = pooled([sample(rounds=[3, 2], proposed=[4, 4, 4], accepted=[2, 1, 1]), sample(rounds=[1])])
+    assert lied is not None
+    assert (lied.rounds, lied.committed, lied.histogram) == (3, 6, (1, 1, 1))
+    assert lied.proposed is lied.idle_rounds is lied.survival is None
+
+
 def test_survival_counts_only_rounds_that_proposed_so_deep() -> None:
     counts = pooled([sample(rounds=[3, 1], proposed=[2, 1])])
     assert counts is not None
@@ -96,10 +103,6 @@ def test_claims_that_contradict_what_arrived_are_found(claims: dict[str, list[in
 def test_only_the_last_round_may_accept_more_than_it_delivers() -> None:
     assert inconsistency(sample(accepted=[2, 1, 2, 1, 2, 1, 2, 4]), depth=4) is None
     assert inconsistency(sample(accepted=[2, 1, 4, 1, 2, 1, 2, 1]), depth=4) is not None
-
-
-def test_tau_of_rounds_the_worker_did_not_count_is_not_measured() -> None:
-    assert pooled([sample(proposed=[4] * 3)]) is None
 
 
 def pair(ar: tuple[int, ...], dspark: tuple[int, ...]) -> losslessness.Losslessness | None:
