@@ -22,7 +22,7 @@ from evalbot.measure import ask, find_models, load_plan
 from evalbot.types import Record
 from evalbot.workspace import workspace
 from harness import schedule
-from harness.scenario import Scenario, ScenarioError, read
+from harness.scenario import DRAFT_SHA256, TARGET_SHA256, Scenario, ScenarioError, read
 from harness.schema import Arm, ArmSource, HarnessResult, ModelFiles, Policy, RunPlan, RunRequest
 
 DEFAULT_PLAN = "emulator"
@@ -133,4 +133,7 @@ def _models(plan: RunPlan, config: Config) -> tuple[ModelFiles, ...]:
                 f"Plan {plan.name} measures {case.model}, which would have to be fetched, and no engine "
                 f"would load it: emulate with --plan {DEFAULT_PLAN}."
             )
-    return find_models(plan, config, PROJECT)
+    return tuple(
+        msgspec.structs.replace(model, target_sha256=TARGET_SHA256, draft_sha256=DRAFT_SHA256)
+        for model in find_models(plan, config, PROJECT)
+    )

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from statsmodels.stats.multitest import multipletests
 
-from harness import compare
+from harness import compare, schedule
 from harness import plausibility as check
 from harness.figures import apart, beside
 from harness.metrics import losslessness as equality
@@ -27,6 +27,7 @@ from harness.schema import (
     GateState,
     HarnessResult,
     Interval,
+    Launch,
     Metric,
     Policy,
     RunPlan,
@@ -323,7 +324,16 @@ def configuration(result: HarnessResult) -> GateResult:
         if launch.engine is None or launch.failure is not None:
             continue
         engine = launch.engine
-        facts = (engine.device, engine.torch_version, engine.draft_sha256, engine.tokenizer_sha256)
+        other = _other_files(result, launch)
+        if other is not None:
+            return _failed(CONFIGURATION, bar, other)
+        facts = (
+            engine.device,
+            engine.dtype,
+            engine.torch_version,
+            engine.draft_sha256,
+            engine.tokenizer_sha256,
+        )
         text = ", ".join(str(fact)[:24] for fact in facts)
         first, seen = per_model.setdefault(engine.target_sha256, (launch.arm, text))
         if seen != text:
@@ -337,6 +347,32 @@ def configuration(result: HarnessResult) -> GateResult:
         name=CONFIGURATION, state="PASS", observed=f"overrides: {overrides}", bar=bar,
         reason="Both arms ran the same models on the same device, as served.",
     )  # fmt: skip
+
+
+def _other_files(result: HarnessResult, launch: Launch) -> str | None:
+    """What a worker loaded instead of the files that it was handed; None where it says that it did not."""
+    name = _model_of(result.plan, launch.case)
+    handed = result.models.get(name) if name else None
+    if handed is None or launch.engine is None:
+        return None
+    for part in ("target", "draft"):
+        expected, said = (getattr(each, f"{part}_sha256") for each in (handed, launch.engine))
+        if said != expected:
+            return (
+                f"the {launch.arm} reports a {part} of sha256 {str(said)[:12]} for {name}, "
+                f"but was handed {str(expected)[:12]}"
+            )
+    return None
+
+
+def _model_of(plan: RunPlan, launched: str) -> str | None:
+    """The model of a launch, by what ``Launch.case`` calls it; None where that does not say."""
+    if launched == "accuracy":
+        return plan.accuracy.model if plan.accuracy else None
+    named = {case.name: case.model for case in plan.cases}
+    return named.get(launched) or next(
+        (model for model in named.values() if schedule.admission(model) == launched), None
+    )
 
 
 def baseline(result: HarnessResult, policy: Policy) -> GateResult:

@@ -43,6 +43,7 @@ from harness.schema import (
     HarnessResult,
     Launch,
     ModelFiles,
+    ModelHashes,
     RunRequest,
     Sample,
     Settled,
@@ -119,6 +120,10 @@ class Run:
             error=error,
             settled=settled,
             between_builds=self.request.between_builds,
+            models={
+                model.name: ModelHashes(target_sha256=model.target_sha256, draft_sha256=model.draft_sha256)
+                for model in self.request.models
+            },
         )
 
     def _measure(self) -> Settled | None:

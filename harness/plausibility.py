@@ -38,6 +38,16 @@ def engine_reports(result: HarnessResult, arm: Arm) -> list[EngineReport]:
     ]
 
 
+def main_says(result: HarnessResult, case: str) -> EngineReport | None:
+    """What main reported of itself on a case: no bound on both arms is the candidate's word."""
+    reports = (
+        launch.engine
+        for launch in result.launches
+        if (launch.arm, launch.case) == ("baseline", case) and launch.failure is None
+    )
+    return next((report for report in reports if report is not None), None)
+
+
 def check_speculation(result: HarnessResult, arm: Arm, policy: Policy) -> Finding | None:
     """A round costs at least one target step, so DSpark cannot outrun AR by more than tau."""
     case = compare.scored_case(result)
@@ -68,26 +78,25 @@ def check_speculation(result: HarnessResult, arm: Arm, policy: Policy) -> Findin
 
 
 def check_bandwidth(result: HarnessResult, arm: Arm, policy: Policy) -> Finding | None:
-    """One AR step reads every weight once, so rate times weights cannot exceed the memory's speed."""
+    """One AR step reads every weight once, so rate times weights cannot exceed the memory's speed.
+
+    Both arms load the same model, so main says how many bytes that is.
+    """
     case = compare.scored_case(result)
     machine = result.environment.bandwidth_bytes_s
     window = _decode(compare.of(result, case.name, arm, "ar")) if case else None
     if case is None or machine is None or window is None:
         return None
-    weights = [
-        launch.engine.weights_bytes
-        for launch in result.launches
-        if launch.arm == arm and launch.case == case.name and launch.engine is not None
-    ]
-    if not weights:
+    main = main_says(result, case.name)
+    if main is None:
         return None
-    used = window.tok_s * weights[0]
+    used = window.tok_s * main.weights_bytes
     observed = f"{used / 1e9:.1f} GB/s"
     bar = f"<= {policy.max_bandwidth_share:.2f} x {machine / 1e9:.1f} GB/s"
     if used <= policy.max_bandwidth_share * machine:
         return Finding(observed, bar, None)
     fault = (
-        f"AR at {window.tok_s:.1f} tok/s over {weights[0] / 1e6:.0f} MB of weights needs "
+        f"AR at {window.tok_s:.1f} tok/s over {main.weights_bytes / 1e6:.0f} MB of weights needs "
         f"{used / 1e9:.1f} GB/s, but this machine reads at most {machine / 1e9:.1f} GB/s"
     )
     return Finding(observed, bar, fault)
@@ -122,13 +131,17 @@ def check_clock(result: HarnessResult, arm: Arm, policy: Policy) -> Finding | No
 
 
 def check_counters(result: HarnessResult, arm: Arm) -> Finding | None:
-    """Reported rounds must agree with observed bursts, and all counts with each other."""
-    depth = {launch.launch: launch.engine.block_size for launch in result.launches if launch.engine}
-    spoken = [s for s in _of_arm(result, arm) if s.mode == "dspark" and s.launch in depth and s.bursts]
+    """Reported rounds must agree with observed bursts, and all counts with each other.
+
+    Both arms load the same draft, so main says how many tokens one block of it has.
+    """
+    known = {case.name: main_says(result, case.name) for case in result.plan.cases}
+    depth = {case: main.block_size for case, main in known.items() if main is not None}
+    spoken = [s for s in _of_arm(result, arm) if s.mode == "dspark" and s.case in depth and s.bursts]
     if not spoken:
         return None
     for sample in spoken:
-        reason = acceptance.inconsistency(sample, depth[sample.launch])
+        reason = acceptance.inconsistency(sample, depth[sample.case])
         if reason is not None:
             fault = f"case {sample.case}, prompt {sample.prompt_id}, process {sample.launch}: {reason}"
             return Finding("inconsistent", "reported = observed", fault)

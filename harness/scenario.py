@@ -35,6 +35,9 @@ Fault = Literal[
 """crash and killed end the process, hang keeps silent, error is an engine's own sentence; garbage to late
 break the protocol; the rest spoil one generation."""
 
+TARGET_SHA256, DRAFT_SHA256 = "target", "draft"
+"""What an honest arm says that it loaded: of an emulated model there are no files."""
+
 Tokens = Annotated[int, msgspec.Meta(ge=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Time = Annotated[float, msgspec.Meta(ge=0.0)]
@@ -118,6 +121,8 @@ class Behaviour(Frozen, frozen=True):
     """Standard deviation of noise on the logits that are scored."""
     score_nan: bool = False
 
+    claimed_stop: bool = False
+    """Every output is said to have ended at a stop token."""
     claimed_time: float = 1.0
     """Factor on the decode time that is reported."""
     claimed_rounds: Count = 0
@@ -138,7 +143,9 @@ class Behaviour(Frozen, frozen=True):
     """Reported instead of the one that was asked for."""
     overrides: dict[str, str] = {}
     commit_sha: str | None = None
-    draft_sha256: str = "draft"
+    dtype: str = "float32"
+    target_sha256: str = TARGET_SHA256
+    draft_sha256: str = DRAFT_SHA256
     weights_bytes: Count = 1_000_000
     vocab_size: Tokens = 100
     context_tokens: Tokens = 4096

@@ -138,6 +138,13 @@ class ModelFiles(Frozen, frozen=True):
     draft_sha256: str | None = None
 
 
+class ModelHashes(Frozen, frozen=True):
+    """What a model hashed to before any worker saw it: sha256 of the ``sha256sum`` listing of its files."""
+
+    target_sha256: str
+    draft_sha256: str | None = None
+
+
 class ArmSource(Frozen, frozen=True):
     """One build as the manager starts it."""
 
@@ -210,6 +217,8 @@ class Sample(Frozen, frozen=True):
     token_ids: tuple[int, ...]
     bursts: tuple[Burst, ...]
     reported: ReportedGeneration
+    observed_stop: bool | None = None
+    """Whether the last token is one of the model's stop ids; None where that was not kept."""
 
 
 class AccuracySample(Frozen, frozen=True):
@@ -378,6 +387,8 @@ class HarnessResult(Frozen, frozen=True):
     """Set where the run ended before its plan because its outcome could not change any more."""
     between_builds: dict[str, float] = {}
     """Variance (squared log units) by which builds of one source differ on an axis, from calibration."""
+    models: dict[str, ModelHashes] = {}
+    """What was handed to the workers, by name; empty where that was not kept."""
 
 
 class Interval(Frozen, frozen=True):

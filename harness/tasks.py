@@ -77,7 +77,7 @@ def time_prompts(
         prompts.refuse_synthetic(view, prompt)
         for mode in schedule.modes(seed, case, slot, index):
             seen = client.generate(prompt.ids, mode, case.new_tokens, view.entry.stop_ids)
-            samples.append(_sample(case, slot, launch, prompt, mode, seen))
+            samples.append(_sample(case, slot, launch, prompt, mode, seen, view.entry.stop_ids))
     return tuple(samples)
 
 
@@ -166,7 +166,15 @@ def _admit_one(
     )
 
 
-def _sample(case: Case, slot: Slot, launch: int, prompt: Prompt, mode: Mode, seen: Generation) -> Sample:
+def _sample(
+    case: Case,
+    slot: Slot,
+    launch: int,
+    prompt: Prompt,
+    mode: Mode,
+    seen: Generation,
+    stop_ids: tuple[int, ...],
+) -> Sample:
     done = seen.done
     return Sample(
         case=case.name,
@@ -192,4 +200,5 @@ def _sample(case: Case, slot: Slot, launch: int, prompt: Prompt, mode: Mode, see
             temperature=done.temperature,
             peak_memory_bytes=done.peak_memory_bytes,
         ),
+        observed_stop=seen.token_ids[-1:] != () and seen.token_ids[-1] in stop_ids,
     )

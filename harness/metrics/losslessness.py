@@ -28,7 +28,12 @@ def incomplete(sample: Sample) -> str | None:
         return f"{sample.mode} returned no tokens"
     if len(sample.token_ids) > sample.requested_tokens:
         return f"{sample.mode} returned {_share(sample)}"
-    if len(sample.token_ids) < sample.requested_tokens and sample.reported.finish_reason != "stop":
+    stopped = sample.reported.finish_reason == "stop"
+    if stopped and sample.observed_stop is False:
+        return (
+            f"{sample.mode} says that it stopped, after {_share(sample)}, the last of which is no stop token"
+        )
+    if len(sample.token_ids) < sample.requested_tokens and not stopped:
         return f"{sample.mode} returned {_share(sample)} without a stop token"
     return None
 

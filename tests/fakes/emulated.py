@@ -10,6 +10,7 @@ import msgspec
 from harness.manager import Run
 from harness.plans import QWEN3
 from harness.progress import Progress
+from harness.scenario import DRAFT_SHA256, TARGET_SHA256
 from harness.schema import AccuracyPlan, Case, HarnessResult, ModelFiles, Policy, RunPlan, RunRequest
 from tests.fakes.scenario import REPOSITORY, source
 
@@ -72,7 +73,11 @@ def measure(name: str, plan: RunPlan = ONCE, seed: int = 1) -> HarnessResult:
             seed=seed,
             baseline=source(scenario(name), "baseline", seed),
             candidate=source(scenario(name), "candidate", seed),
-            models=(ModelFiles(name=QWEN3, target=str(target), target_sha256="t"),),
+            models=(
+                ModelFiles(
+                    name=QWEN3, target=str(target), target_sha256=TARGET_SHA256, draft_sha256=DRAFT_SHA256
+                ),
+            ),
             corpus=str(REPOSITORY / "corpus"),
             watch=False,
         )

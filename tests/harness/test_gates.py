@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from harness import gates, paired
 from harness.paired import Looks, Pair
-from harness.schema import Divergence, GateResult, HarnessResult, Launch, LaunchFailure, Policy, Sample
+from harness.schema import (
+    Divergence,
+    GateResult,
+    HarnessResult,
+    Launch,
+    LaunchFailure,
+    ModelHashes,
+    Policy,
+    Sample,
+)
 from tests.fakes.results import ENGINE, GUARD, PLAN, TEXT, result, sample
 
 POLICY = Policy()
@@ -348,9 +357,59 @@ def test_an_override_the_plan_does_not_name_makes_a_run_unscorable() -> None:  #
     assert gate(named, gates.CONFIGURATION).state == "PASS"
 
 
-@pytest.mark.parametrize("changes", [{"device": "cuda"}, {"draft_sha256": "x"}, {"torch_version": "9"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"device": "cuda"},
+        {"dtype": "bfloat16"},
+        {"draft_sha256": "x"},
+        {"tokenizer_sha256": "x"},
+        {"torch_version": "9"},
+        {"target_sha256": "x"},
+    ],
+)
 def test_arms_on_different_ground_make_a_run_unscorable(changes: dict[str, object]) -> None:
     assert gate(arm_engine(result(), "candidate", **changes), gates.CONFIGURATION).state == "FAIL"
+
+
+@pytest.mark.parametrize("handed", [("other", "d"), ("t", "other"), ("t", None)])
+def test_a_worker_that_loaded_other_files_makes_a_run_unscorable(handed: tuple[str, str | None]) -> None:
+    target, draft = handed
+    as_handed = {"m": ModelHashes(target_sha256="t", draft_sha256="d")}
+    assert gate(replace(result(), models=as_handed), gates.CONFIGURATION).state == "PASS"
+    other = {"m": ModelHashes(target_sha256=target, draft_sha256=draft)}
+    found = gate(replace(result(), models=other), gates.CONFIGURATION)
+    assert found.state == "FAIL"
+    assert "but was handed" in found.reason
+
+
+def test_the_candidates_own_word_bounds_nothing() -> None:
+    heavy = replace(ENGINE, weights_bytes=14_000_000_000)
+    light = arm_engine(result(engine=heavy), "candidate", weights_bytes=1)
+    assert gate(light, "plausibility:bandwidth").state == "FAIL"
+    deep = arm_engine(claim_of_depth(9), "candidate", block_size=9)
+    assert "at depth 4" in gate(deep, "plausibility:counters").reason
+
+
+def claim_of_depth(proposed: int) -> HarnessResult:
+    """A run whose candidate reports ``proposed`` drafts in every round."""
+    run = result()
+
+    def deep(s: Sample) -> Sample:
+        claims = replace(s.reported, proposed=(proposed,) * len(s.reported.proposed))
+        return replace(s, reported=claims) if s.arm == "candidate" else s
+
+    return replace(run, samples=tuple(map(deep, run.samples)))
+
+
+def test_an_end_that_no_stop_token_made_is_no_end() -> None:
+    run = edit(result(), "candidate", observed_stop=False)
+    said = claim(run, "candidate", finish_reason="stop")
+    assert gate(run, "losslessness").state == "PASS"
+    assert gate(said, "losslessness").state == gate(said, "ar-tokens").state == "FAIL"
+    assert "no stop token" in gate(said, "losslessness").reason
+    ended = claim(edit(result(), "candidate", observed_stop=True), "candidate", finish_reason="stop")
+    assert gate(ended, "losslessness").state == "PASS"
 
 
 def test_another_depth_is_a_change_and_not_a_configuration() -> None:

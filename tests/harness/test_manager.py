@@ -23,7 +23,7 @@ from harness.launch import WorkerProcess
 from harness.manager import Run
 from harness.manager import main as manager_main
 from harness.progress import Progress
-from harness.scenario import Behaviour
+from harness.scenario import DRAFT_SHA256, TARGET_SHA256, Behaviour
 from harness.schema import (
     AccuracyPlan,
     Arm,
@@ -79,7 +79,14 @@ def request_for(corpus: FakeCorpus, candidate: Behaviour, baseline: Behaviour, p
         seed=1,
         baseline=scenarios.source(scenario, "baseline"),
         candidate=scenarios.source(scenario, "candidate"),
-        models=(ModelFiles(name=fake.MODEL, target=str(corpus.target), target_sha256="t"),),
+        models=(
+            ModelFiles(
+                name=fake.MODEL,
+                target=str(corpus.target),
+                target_sha256=TARGET_SHA256,
+                draft_sha256=DRAFT_SHA256,
+            ),
+        ),
         corpus=str(corpus.root),
     )
 
@@ -263,6 +270,21 @@ def test_a_prompt_cache_is_caught_whether_owned_up_to_or_not(measure: Measure, c
 def test_an_override_makes_the_run_unscorable(measure: Measure) -> None:  # A02
     run = measure(Behaviour(overrides={"DSPARK_PROPOSALS": "7"}), plan=quick())
     assert gate(run, gates.CONFIGURATION).state == "FAIL"
+
+
+def test_short_output_said_to_have_stopped_is_no_end(measure: Measure) -> None:
+    run = measure(Behaviour(fault="short", claimed_stop=True), plan=quick())
+    assert "no stop token" in gate(run, "losslessness").reason
+    assert {s.observed_stop for s in run.samples} == {False}
+
+
+@pytest.mark.parametrize("behaviour", [Behaviour(target_sha256="other"), Behaviour(draft_sha256="other")])
+def test_other_files_than_were_handed_over_make_the_run_unscorable(
+    measure: Measure, behaviour: Behaviour
+) -> None:
+    found = gate(measure(behaviour, plan=quick()), gates.CONFIGURATION)
+    assert "The candidate reports a" in found.reason
+    assert "but was handed" in found.reason
 
 
 def test_warm_up_takes_what_the_first_use_costs(measure: Measure) -> None:  # B30

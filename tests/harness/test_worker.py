@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evalbot.tree import model_sha256
 from harness import prompts, session
 from harness.client import Client, Generation
 from harness.corpus import Corpus, ModelView
@@ -79,6 +80,8 @@ def test_the_worker_reports_the_configuration_it_serves(seen: Seen) -> None:
     assert engine.overrides == {}
     assert engine.block_size == 7
     assert engine.weights_bytes > 0
+    handed = [model_sha256(Path(path)) for path in (MODEL.target, MODEL.draft or "")]
+    assert [engine.target_sha256, engine.draft_sha256] == handed
 
 
 def test_both_modes_give_the_same_tokens(seen: Seen) -> None:
