@@ -47,7 +47,7 @@ def emulate(
     run = _Emulation(listener, name, seed)
     with workspace(keep) as directory:
         if keep:
-            run.notes.append(f"The requests of this run were kept in {directory}.")
+            run.notes.append(f"The scenario of this run was kept in {directory}.")
         try:
             run.emulate(scenario, plan if isinstance(plan, RunPlan) else None, policy, directory)
         except EvalbotError as error:

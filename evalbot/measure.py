@@ -88,24 +88,27 @@ def measure(
 def ask(
     request: RunRequest, tree: Path, directory: Path, timeout_s: float, progress: Progress
 ) -> HarnessResult:
-    """Start the manager of ``tree`` on one request and read its result; ``directory`` is made for the two.
+    """Start the manager of ``tree`` on one request and read its result; ``directory`` is made for it.
 
-    ``progress`` gets every event the manager prints. Raises HarnessFailed if there is no usable result.
+    The request holds the seed, from which a candidate could work out the prompts, and so does the result, on
+    which the seed of a confirmation depends: neither lies in a file while a worker runs. ``progress`` gets
+    every event the manager prints. Raises HarnessFailed if there is no usable result.
     """
     directory.mkdir()
-    asked, answered = directory / "request.json", directory / "result.json"
-    asked.write_bytes(encode_json(request))
-    argv = (sys.executable, "-m", "harness.manager", str(asked), str(answered))
+    answered = directory / "result.json"
+    argv = (sys.executable, "-m", "harness.manager", "-", str(answered))
     with tempfile.TemporaryFile() as errors:
-        status = _follow(argv, tree, errors.fileno(), timeout_s, progress)
+        status = _follow(argv, encode_json(request), tree, errors.fileno(), timeout_s, progress)
         errors.seek(0)
         said = last_line(errors.read().decode(errors="replace"), str(tree))
     # A manager that was ended from outside wrote nothing that can be trusted, whatever lies there.
     if status != 0 or not answered.exists():
         how = f"ended with status {status}" if status is not None else f"took longer than {timeout_s:g} s"
         raise HarnessFailed(f"The harness {how} and left no result{': ' + said if said else ''}.")
+    found = answered.read_bytes()
+    answered.unlink()
     try:
-        return msgspec.json.decode(answered.read_bytes(), type=HarnessResult)
+        return msgspec.json.decode(found, type=HarnessResult)
     except msgspec.DecodeError as error:
         raise HarnessFailed(f"The result of the harness cannot be read: {error}.") from None
 
@@ -189,14 +192,17 @@ def _trusted(
 
 
 def _follow(
-    argv: tuple[str, ...], tree: Path, errors: int, timeout_s: float, progress: Progress
+    argv: tuple[str, ...], asked: bytes, tree: Path, errors: int, timeout_s: float, progress: Progress
 ) -> int | None:
-    """Run the manager to its end, passing its events on. Returns its status, None if overdue."""
+    """Run the manager to its end, ``asked`` on its input, passing its events on.
+
+    Returns its status, None if overdue.
+    """
     process = subprocess.Popen(
         argv,
         cwd=tree,
         env=_environment(tree),
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,
         start_new_session=True,
@@ -211,6 +217,7 @@ def _follow(
     timer.daemon = True
     timer.start()
     try:
+        _tell(process, asked)
         for event in _events(process):
             progress(event)
         status = process.wait()
@@ -218,6 +225,13 @@ def _follow(
     finally:
         timer.cancel()
         _end(process)
+
+
+def _tell(process: subprocess.Popen[bytes], asked: bytes) -> None:
+    """Write the request; a manager that ends without reading it is found out by its status."""
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(asked)
 
 
 def _events(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:

@@ -46,7 +46,7 @@ def evaluate(
     run = Evaluation(spec, listener, plan, seed)
     with workspace(keep) as directory:
         if keep:
-            run.notes.append(f"The trees and requests of this run were kept in {directory}.")
+            run.notes.append(f"The trees of this run were kept in {directory}.")
         try:
             run.evaluate(repo, directory)
         except EvalbotError as error:

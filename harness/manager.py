@@ -1,5 +1,7 @@
 """Trusted parent of every worker: ``python -m harness.manager REQUEST.json RESULT.json``.
 
+``-`` as request stands for standard input: the seed, which no worker may know, then lies in no file.
+
 Owns the clock, the prompts and the order. Cases run as the plan lists them, the cheap and the most likely
 to fail first; then those that are undecided run on from look to look. A failed gate ends the run, since
 nothing can undo it. A failed launch is tried once more; an arm whose launches fail twice ends the run too.
@@ -303,11 +305,12 @@ class Run:
 def main(arguments: list[str]) -> int:
     """0 with a result written; 2 for a request that cannot be read; 128 + n when stopped by signal n."""
     if len(arguments) != 2:
-        print("usage: python -m harness.manager REQUEST.json RESULT.json", file=sys.stderr)
+        print("usage: python -m harness.manager REQUEST.json|- RESULT.json", file=sys.stderr)
         return 2
-    asked, answered = map(Path, arguments)
+    asked, answered = arguments[0], Path(arguments[1])
     try:
-        request = msgspec.json.decode(asked.read_bytes(), type=RunRequest)
+        content = sys.stdin.buffer.read() if asked == "-" else Path(asked).read_bytes()
+        request = msgspec.json.decode(content, type=RunRequest)
     except (OSError, msgspec.DecodeError) as error:
         print(f"The request {asked} cannot be read: {error}.", file=sys.stderr)
         return 2

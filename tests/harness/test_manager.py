@@ -367,6 +367,28 @@ def test_a_request_that_cannot_be_read_is_a_sentence(
     assert not (tmp_path / "r.json").exists()
 
 
+STDIN_PROBE = "import sys; print(repr(sys.stdin.read())); raise SystemExit(3)"
+
+
+def test_a_request_on_standard_input_lies_in_no_file_and_reaches_no_worker(
+    corpus: FakeCorpus, tmp_path: Path
+) -> None:
+    request = request_for(corpus, HONEST, HONEST, quick())
+    nosy = msgspec.structs.replace(request.candidate, worker=(sys.executable, "-c", STDIN_PROBE))
+    request = msgspec.structs.replace(request, candidate=nosy, watch=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.manager", "-", str(tmp_path / "r.json")],
+        cwd=REPOSITORY,
+        input=encode_json(request),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    run = msgspec.json.decode((tmp_path / "r.json").read_bytes(), type=HarnessResult)
+    assert run.seed == request.seed
+    assert {x.failure.stderr_tail for x in run.launches if x.failure} == {"''"}
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_run_leaves_no_process_no_files_and_no_result(
     corpus: FakeCorpus, tmp_path: Path, number: signal.Signals
