@@ -167,8 +167,12 @@ class Decomposition:
     round_ratio: float
     rounds: tuple[int, int]
     """Verify rounds of (baseline, candidate)."""
-    attributed_to: Literal["acceptance", "step cost"]
-    """The factor that moved the rate more."""
+
+    @property
+    def attributed_to(self) -> Literal["acceptance", "step cost"]:
+        """The factor that moved the rate more."""
+        moved = abs(math.log(self.tau_ratio)) >= abs(math.log(self.round_ratio))
+        return "acceptance" if moved else "step cost"
 
 
 def decompose(result: HarnessResult, case: str) -> Decomposition | None:
@@ -182,13 +186,10 @@ def decompose(result: HarnessResult, case: str) -> Decomposition | None:
             return None
         arms.append((counts, window.seconds / counts.rounds))
     (main, main_round), (candidate, candidate_round) = arms
-    tau_ratio, round_ratio = candidate.tau / main.tau, candidate_round / main_round
-    acceptance_moved = abs(math.log(tau_ratio)) >= abs(math.log(round_ratio))
     return Decomposition(
-        tau_ratio=tau_ratio,
-        round_ratio=round_ratio,
+        tau_ratio=candidate.tau / main.tau,
+        round_ratio=candidate_round / main_round,
         rounds=(main.rounds, candidate.rounds),
-        attributed_to="acceptance" if acceptance_moved else "step cost",
     )
 
 

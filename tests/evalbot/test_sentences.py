@@ -99,7 +99,7 @@ GATE = GateResult(
             "The run lacks DSpark decode (chat), accuracy on at least one arm, and an incomplete run judges nobody.",
         ),
         (
-            sentences.moved_by(Decomposition(0.86, 1.001, (68, 79), "acceptance")),
+            sentences.moved_by(Decomposition(0.86, 1.001, (68, 79))),
             "mostly acceptance: tau -14.00% (79 rounds against 68), time per round +0.10%",
         ),
         (

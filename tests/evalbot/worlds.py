@@ -1,0 +1,122 @@
+"""Generated runs for property tests of the verdict: pairs of every timed axis, counts, gates of any state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hypothesis import strategies as st
+
+from evalbot.score import Fault, Seen
+from harness import compare, gates, paired
+from harness.paired import Axis, Looks, Pair
+from harness.schema import Comparison, GateResult, Interval, Policy
+from tests.fakes.results import PLAN
+
+POLICY = Policy()
+TIMED = ("main:dspark", "main:ar", "long:dspark", "long:prefill")
+OTHER = ("losslessness", "ar-tokens", "accuracy", "plausibility:clock", "configuration")
+BARS = tuple(getattr(POLICY.tiers_pct, tier) for tier in POLICY.tiers_pct.__struct_fields__)
+
+
+@dataclass(frozen=True)
+class World:
+    """One run: log-ratios of the pairs of each timed axis, tau of both arms, and gates that hold no time."""
+
+    pairs: dict[str, tuple[float, ...]]
+    taus: tuple[float, float]
+    other: tuple[GateResult, ...]
+
+    def faster(self, axis: str, by: float) -> World:
+        """The same launches, the candidate's faster by ``by`` in log units on one axis."""
+        return replace(self, pairs={**self.pairs, axis: tuple(d + by for d in self.pairs[axis])})
+
+    def seen(self) -> Seen:
+        axes = {name: self._axis(name, differences) for name, differences in self.pairs.items()}
+        for kind, bonus in (("tau", 0), ("accepted", 1)):
+            main, candidate = (tau - bonus for tau in self.taus)
+            name = compare.axis("main", kind)
+            counted = Comparison(
+                name=name, unit=compare.UNITS[kind], baseline=main, candidate=candidate,
+                ratio=candidate / main, interval=None, pairs=0,
+            )  # fmt: skip
+            axes[name] = Axis(counted, None, Looks((1,), 0))
+        judged = (*gates.floors(PLAN, axes, POLICY), *gates.guards(PLAN, axes, POLICY), *self.other)
+        failed = tuple(gate for gate in judged if gate.state == "FAIL")
+        return Seen(gates=judged, failed=failed, headline=axes["main:dspark"].comparison)
+
+    def _axis(self, name: str, differences: tuple[float, ...]) -> Axis:
+        made = [
+            Pair(number // 2, 4.0, 4.0 + difference, candidate_first=number % 2 == 1)
+            for number, difference in enumerate(differences)
+        ]
+        looks = Looks((len(made),), 0)
+        return paired.judge(name, "tok/s", made, [made], looks, POLICY.confidence)
+
+
+def gate(name: str, state: str, undecided: bool = False) -> GateResult:
+    return GateResult(
+        name=name, state=state, observed="", bar="", reason=f"{name} is {state}.",
+        undecided=undecided and state == "NOT_RUN",
+    )  # fmt: skip
+
+
+def gates_of(names: tuple[str, ...], passing: bool = False) -> st.SearchStrategy[tuple[GateResult, ...]]:
+    """One gate for each name, mostly passed."""
+    states = st.sampled_from(["PASS"] if passing else ["PASS"] * 6 + ["FAIL", "NOT_RUN"])
+    return st.tuples(*(st.builds(gate, st.just(name), states, st.booleans()) for name in names))
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    quads = draw(st.sampled_from([2, 4, 6]))
+    noise = draw(st.sampled_from([0.0005, 0.004, 0.02]))
+    effect = st.floats(-0.06, 0.25) | st.just(0.0)
+    pairs = {}
+    for name in TIMED:
+        center = draw(effect if name == "main:dspark" else st.floats(-0.04, 0.04))
+        deviations = draw(st.lists(st.floats(-2.5, 2.5), min_size=2 * quads, max_size=2 * quads))
+        pairs[name] = tuple(center + noise * deviation for deviation in deviations)
+    main = draw(st.floats(1.5, 4.0))
+    taus = (main, main * draw(st.sampled_from([1.0, 1.0, 1.0, 0.97, 0.9, 1.1])))
+    return World(pairs, taus, draw(gates_of(OTHER[:4], passing=draw(st.booleans()))))
+
+
+@st.composite
+def comparisons(draw: st.DrawFn, name: str = "main:dspark") -> Comparison:
+    """Any comparison, with bounds that like to lie at a bar."""
+    near = (
+        st.sampled_from(BARS)
+        .flatmap(lambda bar: st.floats(bar - 0.001, bar + 0.001))
+        .map(lambda p: 1 + p / 100)
+    )
+    low = draw(st.floats(0.8, 1.3) | near)
+    high = draw(st.floats(low, 1.35) | near.map(lambda value: max(low, value)))
+    ratio = draw(st.sampled_from([low, high, (low * high) ** 0.5]))
+    main = draw(st.floats(0.5, 5000.0))
+    inside = Interval(low=(low * ratio) ** 0.5, high=(high * ratio) ** 0.5)
+    return Comparison(
+        name=name, unit="tok/s", baseline=main, candidate=main * ratio, ratio=ratio,
+        interval=draw(st.none() | st.just(inside)),
+        bounds=draw(st.sampled_from([None] + 5 * [Interval(low=low, high=high)])),
+        pairs=draw(st.sampled_from([2, 8, 16])), look=1, looks=draw(st.sampled_from([1, 5])),
+        sign_flip_p=draw(st.sampled_from([None, 0.0078125, 0.0504, 0.25])),
+        mean_ratio=ratio, quad_ratio=ratio, unstable=draw(st.sampled_from([False] * 5 + [True])),
+        order_effect=draw(st.none() | st.floats(-0.1, 0.1)),
+        smallest_effect=draw(st.none() | st.floats(0.0001, 0.3)),
+        noise_floor=draw(st.none() | st.floats(0.0, 0.1)),
+    )  # fmt: skip
+
+
+@st.composite
+def runs_seen(draw: st.DrawFn) -> Seen:
+    """Any run, consistent in itself: what failed is among its gates."""
+    judged = draw(gates_of((*OTHER[:4], "ar-floor", "guard:long:decode"), passing=draw(st.booleans())))
+    fault = Fault("error", "The run is not valid.", "baseline")
+    return Seen(
+        gates=judged,
+        failed=tuple(each for each in judged if each.state == "FAIL"),
+        headline=draw(st.none() | comparisons() | comparisons() | comparisons()),
+        fault=draw(st.sampled_from([None] * 7 + [fault])),
+        absent=draw(st.sampled_from([()] * 7 + [("main:ar",)])),
+        unfit=draw(st.sampled_from([None] * 7 + ["The machine was busy."])),
+    )
