@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from harness.metrics import accuracy
+from harness.printable import cleaned
 from harness.protocol import (
     PROTOCOL_VERSION,
     Channel,
@@ -36,6 +37,8 @@ from harness.schema import Burst, LaunchStage, Mode, ModelFiles
 
 M = TypeVar("M")
 STOP_TIMEOUT_S = 10.0
+SPEAKING = (Hello, Ready, Done, WorkerError)
+"""Messages that hold text. Tokens are timed, and hold none."""
 
 
 class WorkerSaidNo(Exception):
@@ -152,24 +155,29 @@ class Client:
         self.stage = "stop"
         self._ask(Shutdown())
         try:
-            message = self._channel.receive(time.perf_counter() + STOP_TIMEOUT_S)
+            message = self._take(time.perf_counter() + STOP_TIMEOUT_S)
         except ChannelClosed:
             return
         raise ProtocolError(f"{name_of(message)} arrived after the worker was told to stop")
 
     def _ask(self, message: Message) -> None:
         if not self._channel.quiet():
-            unasked = self._channel.receive(self._deadline())
+            unasked = self._take(self._deadline())
             if isinstance(unasked, WorkerError):
                 raise WorkerSaidNo(unasked.detail)
             raise ProtocolError(f"{name_of(unasked)} arrived while nothing was asked")
         self._channel.send(message, self._deadline())
 
     def _receive(self, deadline: float) -> Message:
-        message = self._channel.receive(deadline)
+        message = self._take(deadline)
         if isinstance(message, WorkerError):
             raise WorkerSaidNo(message.detail)
         return message
+
+    def _take(self, deadline: float) -> Message:
+        """The next message. What a worker says passes here and is made fit for a terminal and a record."""
+        message = self._channel.receive(deadline)
+        return cleaned(message) if isinstance(message, SPEAKING) else message
 
     def _expect(self, kind: type[M], deadline: float) -> M:
         message = self._receive(deadline)

@@ -213,7 +213,7 @@ class Emulator:
         if does.fault == "hang":
             time.sleep(HANG_S)
         if does.fault == "error":
-            self._channel.send(WorkerError(stage="generate", detail="The logits are not finite."))
+            self._channel.send(WorkerError(stage="generate", detail=does.sentence))
             os._exit(1)
         if does.fault == "garbage":
             self._channel._socket.sendall(b"\x00\x00\x00\x05hello")

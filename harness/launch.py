@@ -7,7 +7,6 @@ input, and one inherited socket. What it prints is kept for a failure's tail and
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import signal
 import socket
@@ -20,6 +19,7 @@ from typing import IO
 
 from harness import protocol
 from harness.environment import usable_cores
+from harness.printable import without_escapes
 from harness.protocol import Channel
 from harness.schema import ArmSource
 
@@ -30,8 +30,6 @@ READER_GRACE_S = 1.0
 """A process that left the worker's group may hold its output open; the run does not wait for it."""
 PASSED_ON = ("PATH", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 """All that a worker inherits: where programs, the driver and the devices are."""
-
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 class WorkerProcess:
@@ -76,7 +74,7 @@ class WorkerProcess:
         """The last lines that the worker printed, readable and bounded. Ends the worker."""
         self._kill()
         self._reader.join(READER_GRACE_S)
-        text = _ANSI.sub("", bytes(self._tail).decode(errors="replace"))
+        text = without_escapes(bytes(self._tail).decode(errors="replace"))
         text = text.replace(self._private.name, "~").replace(self._source.tree, ".")
         lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.replace("\r\n", "\n").split("\n")]
         printable = ("".join(c for c in line if c.isprintable() or c == "\t") for line in lines)

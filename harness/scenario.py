@@ -93,6 +93,8 @@ class Behaviour(Frozen, frozen=True):
     """Drafts verified in successive rounds, repeated, where they vary. A round commits at most one more."""
 
     fault: Fault | None = None
+    sentence: str = "The logits are not finite."
+    """What the fault error says."""
     at: Literal["start", "load", "generate", "score", "stop"] = "generate"
     """Where ``fault`` strikes."""
     ar_wrong_at: Count | None = None

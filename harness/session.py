@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 
 from harness.client import Client, WorkerSaidNo
 from harness.launch import WorkerProcess
+from harness.printable import plain
 from harness.protocol import ChannelClosed, ChannelTimeout, ProtocolError, Ready
 from harness.schema import (
     ArmSource,
@@ -121,7 +122,8 @@ def _failure(error: Exception, stage: LaunchStage, worker: WorkerProcess, after_
     if kind == "exit":
         last = tail.rsplit("\n", 1)[-1].strip()
         detail += f": {last}" if last else "."
-    return LaunchFailure(stage=stage, kind=kind, detail=detail[:DETAIL_CHARACTERS], stderr_tail=tail)
+    # A decoder's complaint quotes what it cannot read, so it is made plain like what a worker says.
+    return LaunchFailure(stage=stage, kind=kind, detail=plain(detail)[:DETAIL_CHARACTERS], stderr_tail=tail)
 
 
 def _ending(status: int | None) -> str:

@@ -173,6 +173,32 @@ def test_an_engine_error_is_passed_on_as_its_sentence(measure: Measure) -> None:
     assert failures(run, "candidate")[0] == "The logits are not finite."
 
 
+SPITEFUL = "\x1b]0;owned\x07\x1b[2J\x1b[31mNo\u202e\x9b1m\r\nlogits\x00."
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        Behaviour(fault="error", sentence=SPITEFUL),
+        Behaviour(commit_sha=SPITEFUL),
+        Behaviour(overrides={"KEY": SPITEFUL}, dtype=SPITEFUL),
+        Behaviour(fault="crash", printed=SPITEFUL),
+    ],
+)
+def test_nothing_a_worker_says_reaches_a_terminal_as_more_than_text(
+    measure: Measure, behaviour: Behaviour
+) -> None:
+    run = measure(behaviour, plan=quick())
+    said = [x.failure.detail for x in run.launches if x.failure]
+    said += [line for x in run.launches if x.failure for line in x.failure.stderr_tail.split("\n")]
+    said += [
+        text for x in run.launches if x.engine for text in (x.engine.dtype, *x.engine.overrides.values())
+    ]
+    said += [item.reason for item in gates.judge(run, POLICY)]
+    assert [text for text in said if not text.isprintable()] == []
+    assert not any("owned" in text for text in said)
+
+
 def test_main_failing_twice_is_our_error_and_not_the_candidates(measure: Measure) -> None:
     run = measure(baseline=Behaviour(fault="crash", at="load"), plan=quick())
     assert run.error is not None
