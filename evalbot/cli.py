@@ -233,6 +233,7 @@ def _score(
     repo: Path, spec: RefSpec, plan: str | None, seed: int | None, json: Path | None, keep: bool
 ) -> Record:
     """Evaluate with a view of the progress, keep the record, show it."""
+    _require_room(json)
     with progress(Console(stderr=True)) as listener:
         record = evaluate(repo, spec, listener, plan=plan, seed=seed, keep=keep)
     return _kept(record, json)
@@ -240,9 +241,15 @@ def _score(
 
 def _emulate(scenario: Path, plan: str | None, seed: int | None, json: Path | None, keep: bool) -> Record:
     """The same for two arms that a scenario describes."""
+    _require_room(json)
     with progress(Console(stderr=True)) as listener:
         record = run_emulation(scenario, listener, plan=plan, seed=seed, keep=keep)
     return _kept(record, json)
+
+
+def _require_room(json: Path | None) -> None:
+    """A run takes minutes: whether its record can be kept is asked before."""
+    records.require_writable(json or records.cache_directory() / "runs" / "record.json")
 
 
 def _kept(record: Record, json: Path | None) -> Record:

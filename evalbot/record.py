@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -25,6 +26,21 @@ def default_path(record: Record) -> Path:
     time = record.created_at.replace("-", "").replace(":", "")
     head = "emulated" if record.facts.emulated else (record.identity.head_sha or "unresolved")[:10]
     return cache_directory() / "runs" / f"{time}-{head}.json"
+
+
+def require_writable(path: Path, what: str = "record") -> None:
+    """Raise InfraError if a file could not be written to ``path``. Leaves nothing behind."""
+    place = next(parent for parent in path.absolute().parents if parent.exists())
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise InfraError(
+            f"The {what} could not be written to {path}: {error.strerror}. Nothing was measured; "
+            "name another place with --json."
+        ) from None
 
 
 def write(record: Record, path: Path) -> None:

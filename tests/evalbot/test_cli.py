@@ -74,6 +74,20 @@ def test_away_from_a_terminal_it_says_a_line_a_stage_and_the_table_goes_to_stdou
     assert "\x1b" not in done.stdout + done.stderr
 
 
+def test_a_record_that_could_not_be_kept_is_said_before_anything_is_measured(
+    repo: FakeRepo, tmp_path: Path
+) -> None:
+    repo.branch("work", dspark_tok_s=55.0)
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file" / "record.json", tmp_path):
+        for arguments in (("score", "work"), ("score", "--emulate", "no-such.toml")):
+            done = evalbot(*arguments, "--json", str(place), cwd=repo.root)
+            assert done.returncode == 4
+            assert done.stdout == ""
+            assert f"could not be written to {place}" in " ".join(done.stderr.split())
+            assert "Nothing was measured" in done.stderr
+
+
 def test_the_record_has_a_place_of_its_own_by_default(repo: FakeRepo, tmp_path: Path) -> None:
     head = repo.branch("work", dspark_tok_s=55.0)
     evalbot("score", "work", cwd=repo.root)
