@@ -80,6 +80,8 @@ def score(
     """Score a branch, a patch or the working tree, merged onto the base.
 
     Exit status: 0 improved or none, 1 reject or build-failed, 3 inconclusive, 4 error, 2 wrong usage.
+
+    A branch or plan that does not exist is an error, status 4.
     """
     if sum((branch is not None, patch is not None, worktree, emulate is not None)) > 1:
         raise typer.BadParameter("give at most one of BRANCH, --patch, --worktree and --emulate")

@@ -1,8 +1,9 @@
-"""Live view of a run on a terminal; a line per stage anywhere else."""
+"""Live view of a run on a terminal; anywhere else a line per stage, and one now and then in long ones."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TaskID, Text
 from rich.text import Text
 
 from evalbot.listener import Listener
+
+QUIET_S = 30.0
+"""Off a terminal: long enough for a log to stay short, short enough to see that a run is alive."""
 
 
 @contextlib.contextmanager
@@ -43,16 +47,34 @@ def counted(what: str, total: int, console: Console) -> Iterator[Callable[[int],
 
 
 class Lines:
-    """One line per stage and nothing in between."""
+    """One line per stage, and in a long one at most a line every ``QUIET_S`` seconds of ``clock``."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
+        self._clock = clock
+        self._name = ""
+        self._said_s = clock()
 
     def stage(self, name: str, detail: str) -> None:
-        self._console.print(Text(f"{name}: {detail}"), soft_wrap=True)
+        self._name = name
+        self._say(detail)
 
     def event(self, event: dict[str, Any]) -> None:
-        return
+        """Says ``case`` and ``arm``, ``done`` of ``total`` launches and the time left, as far as known."""
+        if self._clock() - self._said_s < QUIET_S:
+            return
+        done, total, left = (event.get(key) for key in ("done", "total", "eta_s"))
+        parts = [f"{event['case']}, {event['arm']}"] if "case" in event and "arm" in event else []
+        if isinstance(done, int) and isinstance(total, int):
+            parts.append(f"{done} of {total} launches")
+        if isinstance(left, (int, float)):
+            parts.append(f"{_minutes(left)} left")
+        if parts:
+            self._say(", ".join(parts))
+
+    def _say(self, detail: str) -> None:
+        self._said_s = self._clock()
+        self._console.print(Text(f"{self._name}: {detail}"), soft_wrap=True)
 
 
 class Live:
@@ -95,7 +117,11 @@ class _Left(TextColumn):
 
     def render(self, task: Task) -> Text:
         left = task.fields.get("left_s")
-        return Text("" if left is None else f"{int(left) // 60}:{int(left) % 60:02d} left", style="cyan")
+        return Text("" if left is None else f"{_minutes(left)} left", style="cyan")
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def _plain(text: str) -> str:

@@ -65,6 +65,12 @@ def test_wrong_usage_is_status_2(repo: FakeRepo, arguments: tuple[str, ...]) -> 
     assert evalbot(*arguments, cwd=repo.root).returncode == 2
 
 
+def test_the_help_says_with_which_status_a_missing_branch_ends(repo: FakeRepo) -> None:
+    said = " ".join(evalbot("score", "--help", cwd=repo.root).stdout.split())
+    assert "A branch or plan that does not exist is an error, status 4." in said
+    assert evalbot("score", "no-such", cwd=repo.root).returncode == 4
+
+
 def test_away_from_a_terminal_it_says_a_line_a_stage_and_the_table_goes_to_stdout(repo: FakeRepo) -> None:
     repo.branch("work", dspark_tok_s=55.0)
     done = evalbot("score", "work", cwd=repo.root)

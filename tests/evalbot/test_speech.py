@@ -104,6 +104,24 @@ def test_away_from_a_terminal_progress_is_a_line_a_stage() -> None:
     assert console.file.getvalue() == "build: main\n"
 
 
+def test_away_from_a_terminal_a_long_stage_says_every_half_minute_how_far_it_is() -> None:
+    now = 0.0
+    console = Console(file=io.StringIO(), width=40)
+    lines = Lines(console, lambda: now)
+    lines.stage("measure", "plan cpu-quick, seed 1")
+    for done in range(1, 9):
+        now += 10.0
+        lines.event({"case": "chat", "arm": "candidate", "done": done, "total": 8, "eta_s": 65.4})
+    now += 100.0
+    lines.event({"event": "unknown"})
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == [
+        "measure: plan cpu-quick, seed 1",
+        "measure: chat, candidate, 3 of 8 launches, 1:05 left",
+        "measure: chat, candidate, 6 of 8 launches, 1:05 left",
+    ]
+
+
 def test_on_a_terminal_progress_says_what_runs_how_far_and_time_left() -> None:
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     with progress(console) as listener:
