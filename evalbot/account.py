@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from evalbot import __version__, publish
+from evalbot import __version__, by_round, publish
 from evalbot.errors import EvalbotError
 from evalbot.listener import Listener
 from evalbot.sandbox import Sandbox
@@ -90,6 +90,8 @@ class Account:
             notes=tuple(self.notes),
             timings=self.timings,
             calibration=self.facts.calibration,
+            acceptance=by_round.acceptance(runs),
+            definitions=by_round.DEFINITIONS,
             publishable=publishable,
             publishable_reason=why,
         )

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evalbot import __version__, calibrations, demo, doctor, scenarios, simulation_table
+from evalbot import __version__, by_round, calibrations, demo, doctor, scenarios, simulation_table
 from evalbot import record as records
 from evalbot.calibrate import calibrate
 from evalbot.checkout import RefSpec
@@ -147,7 +147,7 @@ def render(
     with _spoken(debug):
         found = records.read(record)
         if format is Format.md:
-            sys.stdout.write(markdown(found))
+            sys.stdout.write(markdown(found) + by_round.folded(found))
         else:
             show(found, Console(), record)
 

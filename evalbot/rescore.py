@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalbot import publish
+from evalbot import by_round, publish
 from evalbot.config import policy_sha256
 from evalbot.errors import BadRequest
 from evalbot.score import deciding, score
@@ -28,10 +28,11 @@ def rescore(record: Record) -> Verdict:
             f"The record says {record.verdict.label} ({record.verdict.reason}) but its runs give "
             f"{verdict.label} ({verdict.reason}): it was changed, or written by another evalbot version."
         )
-    if encode_json(analysis) != encode_json(stored):
+    rounds = encode_json(by_round.acceptance(record.runs)) == encode_json(record.acceptance)
+    if encode_json(analysis) != encode_json(stored) or not rounds:
         raise BadRequest(
-            "The measurements, comparisons or gates of the record are not those that its runs give: "
-            "it was changed, or written by another evalbot version."
+            "The measurements, comparisons, gates or acceptance of the record are not those that its runs "
+            "give: it was changed, or written by another evalbot version."
         )
     return verdict
 

@@ -11,6 +11,7 @@ from typing import Literal
 from evalbot.errors import Cause
 from harness.calibration import Calibration
 from harness.schema import (
+    Arm,
     Comparison,
     Frozen,
     GateResult,
@@ -105,6 +106,24 @@ class Verdict(Frozen):
     """Effect in percent that this run would have told from zero with a probability of 80 %."""
 
 
+class Acceptance(Frozen):
+    """DSpark rounds of one case and arm, pooled. Counts are observed; what was proposed is reported."""
+
+    case: str
+    arm: Arm
+    rounds: int
+    committed_tokens: int
+    accepted_drafts: int
+    histogram: tuple[int, ...]
+    """``histogram[i]`` rounds accepted ``i`` drafts."""
+    proposed_drafts: int | None = None
+    """None here and below: a worker counted other rounds than arrived."""
+    idle_rounds: int | None = None
+    """Rounds that verified no draft."""
+    survival: tuple[float, ...] | None = None
+    """``survival[i]``: of the rounds that proposed more than ``i`` drafts, the share that accepted more."""
+
+
 class Analysis(Frozen):
     """All that follows from the runs and the policy by calculation."""
 
@@ -136,6 +155,10 @@ class Record(Frozen):
     """Seconds spent in each stage."""
     calibration: Calibration | None = None
     """The same as in the facts."""
+    acceptance: tuple[Acceptance, ...] = ()
+    """By case and arm, of the run that ``measurements`` is of."""
+    definitions: dict[str, str] = {}
+    """What the words of the measurements mean, a sentence each."""
     publishable: bool = False
     """Whether this machine may publish the verdict. The verdict itself is the same either way."""
     publishable_reason: str = ""

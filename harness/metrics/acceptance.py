@@ -12,6 +12,12 @@ from dataclasses import dataclass
 
 from harness.schema import Sample
 
+TAU = (
+    "tau = committed tokens / verify rounds, pooled over rounds, the bonus token of each round included, the "
+    "prefill's token not (AR = 1.0)."
+)
+"""The definition, as records and reports quote it."""
+
 
 @dataclass(frozen=True)
 class Acceptance:

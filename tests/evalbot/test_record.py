@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from evalbot import by_round
 from evalbot import record as records
 from evalbot.config import policy_sha256
 from evalbot.errors import BadRequest, InfraError
@@ -29,7 +30,7 @@ def record_of(*runs: HarnessResult, facts: Facts | None = None) -> Record:
         identity=Identity(head_sha="a" * 40, base_sha="b" * 40, merge_tree_sha="c" * 40),
         policy=policy, facts=known, runs=runs, measurements=analysis.measurements,
         comparisons=analysis.comparisons, gates=analysis.gates, verdict=score(runs, policy, known),
-        sandbox="none",
+        sandbox="none", acceptance=by_round.acceptance(runs), definitions=by_round.DEFINITIONS,
     )  # fmt: skip
 
 
