@@ -16,6 +16,7 @@ from evalbot.checkout import Checkout, RefSpec, checkout, resolve_base
 from evalbot.config import CONFIG_FILE, HARNESS, Config, parse, policy_sha256
 from evalbot.errors import BadRequest, EvalbotError, TouchesPinned
 from evalbot.git import Git, GitFailed
+from evalbot.judge import stranger
 from evalbot.listener import Listener
 from evalbot.measure import find_models, load_plan, measure, models_sha256
 from evalbot.pin import Pinned, PinnedTree, pin, prove
@@ -127,8 +128,11 @@ class Evaluation(Account):
 
     def pin(self, git: Git, found: Checkout, config: Config, directory: Path) -> Pinned:
         pinned = pin(git, found, config.repo.pinned, directory)
+        found_by = stranger(pinned.baseline.path)
+        if found_by is not None:
+            self.notes.append(found_by)
         self.facts = msgspec.structs.replace(
-            self.facts, identical=pinned.identical, set_aside=pinned.set_aside
+            self.facts, identical=pinned.identical, set_aside=pinned.set_aside, stranger=found_by
         )
         self.identity = msgspec.structs.replace(
             self.identity,

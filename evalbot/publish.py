@@ -1,4 +1,4 @@
-"""Whether a verdict may be published from this machine: it needs a calibration that holds. Pure.
+"""Whether a verdict may be published: that needs main's own judge and a calibration that holds. Pure.
 
 This never changes a verdict: locally every verdict stands as it is.
 """
@@ -14,6 +14,8 @@ from evalbot.types import ArmIdentity, Facts
 from harness import compare
 from harness.calibration import Calibration, Epoch, key_of
 from harness.schema import HarnessResult, Machine, RunPlan, encode_json
+
+STRANGER = "The judge is not main's: install evalbot from main and score again."
 
 
 def epoch_of(baseline: ArmIdentity, plan: RunPlan, driver: str | None) -> Epoch | None:
@@ -72,6 +74,8 @@ def judge(
         return False, sentences.EMULATED
     if not runs:
         return False, sentences.NOTHING_TO_PUBLISH
+    if facts.stranger is not None:
+        return False, STRANGER
     found = facts.calibration
     if found is None:
         return False, uncalibrated

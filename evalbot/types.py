@@ -81,6 +81,8 @@ class Facts(Frozen):
     label_prefix: str = "eval-dspark"
     emulated: bool = False
     """Both arms were played by the emulator: no engine was measured."""
+    stranger: str | None = None
+    """A sentence where the installed evalbot or harness, which judge, are not those that main pins."""
     calibration: Calibration | None = None
     """Of this machine under this instrument, however old; None where there is none."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from evalbot import publish
 from evalbot.checkout import RefSpec
 from evalbot.listener import Silent
 from evalbot.pipeline import evaluate
@@ -44,6 +45,16 @@ def test_a_branch_equal_to_main_is_none(repo: FakeRepo) -> None:
     assert record.verdict.outcome == "none"
     assert "byte for byte" in record.verdict.reason
     assert record.runs
+
+
+def test_a_harness_that_is_not_the_installed_one_is_noted_and_nothing_is_published(repo: FakeRepo) -> None:
+    repo.branch("work", dspark_tok_s=55.0)
+    record = scored(repo)
+    assert record.facts.stranger in record.notes
+    assert record.facts.stranger is not None
+    assert record.facts.stranger.startswith("Judged by ")
+    assert (record.publishable, record.publishable_reason) == (False, publish.STRANGER)
+    assert record.verdict.outcome == "improved"
 
 
 def test_a_slower_branch_is_measured_twice_on_other_prompts_and_rejected(repo: FakeRepo) -> None:
