@@ -45,9 +45,15 @@ def summary(record: Record) -> list[tuple[str, str]]:
     ]
     if record.runs:
         found.append(("measured", sentences.measured(tuple(run.seed for run in record.runs))))
+        found += _ended_early(record)
         found += _moved_by(record)
         found += _order_effect(record)
     return found
+
+
+def _ended_early(record: Record) -> list[tuple[str, str]]:
+    settled = record.runs[-1].settled
+    return [("ended early", sentences.ended_early(settled))] if settled else []
 
 
 def _arms(record: Record) -> list[tuple[str, str]]:

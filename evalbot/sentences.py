@@ -9,7 +9,7 @@ from evalbot.types import Outcome
 from harness.calibration import VALID_FOR, AxisNoise
 from harness.compare import Decomposition
 from harness.figures import change, changes, extra_digits, number, percent
-from harness.schema import Comparison, GateResult, Interval
+from harness.schema import Comparison, GateResult, Interval, Settled
 from harness.sequential import Tier
 
 KINDS = {
@@ -161,6 +161,12 @@ def rejected(gate: GateResult, others: int) -> str:
         f" {others} more gate{'s' if others > 1 else ''} failed in both measurements too." if others else ""
     )
     return f"{gate.reason.rstrip('.')}. It failed in two independent measurements.{more}"
+
+
+def ended_early(settled: Settled) -> str:
+    """``accepted-floor failed, so smollm2-768 was not run``."""
+    were = "were" if len(settled.not_run) > 1 else "was"
+    return f"{settled.gate} failed, so {listing(settled.not_run)} {were} not run"
 
 
 def environment(share: float, bar: float, example: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from evalbot import sentences
 from harness.compare import Decomposition
-from harness.schema import Comparison, GateResult, Interval
+from harness.schema import Comparison, GateResult, Interval, Settled
 
 AXIS = Comparison(
     name="chat:dspark", unit="tok/s", baseline=50.0, candidate=55.0, ratio=1.1,
@@ -70,6 +70,10 @@ GATE = GateResult(
             SAID
             + "not decided: ar-floor (chat:ar runs at 19.00 tok/s against main's 20.00: at most 0.9600 of "
             "it, which is below 0.98) and 1 more." + SEEN,
+        ),
+        (
+            sentences.ended_early(Settled(gate="tau-floor", not_run=("long", "accuracy"))),
+            "tau-floor failed, so long, accuracy were not run",
         ),
         (
             sentences.rejected(GATE, 2),
