@@ -208,7 +208,8 @@ def count_floor(
     that they differ by no noise of timing.
     """
     axis = axes.get(compare.axis(case.name, kind))
-    bar = f">= {100 * floor:g}% of main"
+    share = f"{100 * floor:g}% of main" + (f" less {noise:g}" if noise else "")
+    bar = f">= {share}"
     if axis is None:
         return _not_run(name, bar, f"{kind} of both arms was not measured on {case.name}")
     found = axis.comparison
@@ -217,7 +218,7 @@ def count_floor(
     counted, limit = apart(found.candidate, least, 4)
     observed = f"{counted} vs {found.baseline:.4f}"
     numbers = f"{kind} on {case.name} is {counted} {found.unit} against main's {found.baseline:.4f}"
-    bar_text = f"the floor of {limit} ({100 * floor:g}% of main)"
+    bar_text = f"the floor of {limit} ({share})"
     if bounds.low * found.baseline >= least:
         reason = f"{numbers}: holds {bar_text}."
         return GateResult(name=name, state="PASS", observed=observed, bar=bar, reason=reason)

@@ -46,6 +46,16 @@ def test_the_shown_count_and_floor_give_their_state(main: float, ratio: float) -
     assert gate.state == ("PASS" if float(found[1]) >= float(found[2]) else "FAIL")
 
 
+def test_an_allowance_below_the_share_is_named_beside_it() -> None:
+    axes = axis("accepted", 1.2469, 0.5249, None)
+    found = gates.count_floor("accepted-floor", CASE, "accepted", 0.95, 0.005, axes)
+    assert found.bar == ">= 95% of main less 0.005"
+    assert found.reason.endswith("misses the floor of 1.1796 (95% of main less 0.005).")
+    bare = gates.count_floor("accepted-floor", CASE, "accepted", 0.95, 0.0, axes)
+    assert bare.bar == ">= 95% of main"
+    assert bare.reason.endswith("misses the floor of 1.1846 (95% of main).")
+
+
 @pytest.mark.parametrize(("top1", "kl"), [(0.89996, 0.0), (0.95, 0.1000004), (0.9, 0.1)])
 def test_the_shown_accuracy_gives_its_state(top1: float, kl: float) -> None:
     gate = gates.accuracy(result(top1=top1, kl=kl), Policy())
