@@ -40,7 +40,7 @@ class Seen:
 
     ``failed``: failed gates, the worst first. ``headline``: the one axis that can earn a tier, None where it
     was not measured. ``absent``: axes that were due and lack a value on either arm. ``unfit``: the machine
-    was not fit to time anything on.
+    was not fit to time anything on. ``gaps``: axes that lack a value in some launches.
     """
 
     gates: tuple[GateResult, ...]
@@ -49,6 +49,7 @@ class Seen:
     fault: Fault | None = None
     absent: tuple[str, ...] = ()
     unfit: str | None = None
+    gaps: tuple[str, ...] = ()
 
 
 def analyse(result: HarnessResult, policy: Policy) -> Analysis:
@@ -78,6 +79,7 @@ def reduce(run: HarnessResult, policy: Policy) -> Seen:
         headline=compare.headline(seen.comparisons, run),
         fault=_fault(run, seen),
         absent=missing(run, seen),
+        gaps=gaps(run),
     )
 
 
@@ -115,11 +117,14 @@ def decide(seen: tuple[Seen, ...], policy: Policy, facts: Facts) -> Verdict:
             # Equal trees that disagree with themselves: main is not a valid denominator.
             return judge.say("error", sentences.unscorable(wrong), axis=wrong.name)
         return judge.identical(last.headline)
-    if first.failed:
-        return judge.failed([run.failed for run in seen])
     unfit = next((run.unfit for run in seen if run.unfit is not None), None)
+    if first.failed and (last.failed or unfit is None):
+        return judge.failed(seen)
     if unfit is not None:
         return judge.say("error", unfit, axis="environment")
+    holes = tuple(dict.fromkeys(axis for run in seen for axis in run.gaps))
+    if holes:
+        return judge.say("error", sentences.gaps(holes), axis=holes[0])
     if last.headline is None:
         return judge.say("error", sentences.unmeasured(()))
     return judge.speed(last.headline, tuple(g for run in seen for g in run.gates if g.state != "PASS"))
@@ -149,6 +154,16 @@ def missing(run: HarnessResult, seen: Analysis) -> tuple[str, ...]:
     return tuple(absent)
 
 
+def gaps(run: HarnessResult) -> tuple[str, ...]:
+    """Axes with a value in some launches but not in all: whoever leaves one out would choose what counts."""
+    return tuple(
+        compare.axis(case.name, kind)
+        for case in run.plan.cases
+        for kind in _kinds(case)
+        if kind in compare.RATES and compare.gaps(run, case.name, kind)
+    )
+
+
 def _kinds(case: Case) -> tuple[str, ...]:
     counts = ("tau", "accepted") if "dspark" in case.modes else ()
     return (*case.modes, *counts, *(("prefill",) if "prefill" in case.metrics else ()))
@@ -157,10 +172,13 @@ def _kinds(case: Case) -> tuple[str, ...]:
 def _fault(run: HarnessResult, seen: Analysis) -> Fault | None:
     if run.error is not None:
         return Fault("error", sentences.stopped(run.error))
-    ours = _failures(run, "baseline")
+    ours = _failures(run, "baseline") + _failures(run, "baseline", unfit=True)
     if len(ours) >= FATAL_FAILURES:
         return Fault("error", sentences.baseline_launch_failed(ours[-1].stage, ours[-1].detail, len(ours)))
     theirs = _failures(run, "candidate")
+    unfit = _failures(run, "candidate", unfit=True)
+    if len(theirs) < FATAL_FAILURES <= len(theirs) + len(unfit):
+        return Fault("error", sentences.failed_on_unfit(unfit[-1].detail), "environment")
     if len(theirs) >= FATAL_FAILURES:
         return Fault(
             "build-failed", sentences.launch_failed(theirs[-1].stage, theirs[-1].detail, len(theirs))
@@ -180,8 +198,15 @@ def _unfit(run: HarnessResult) -> str | None:
     return sentences.environment(share, fitness.MAX_INVALID_SHARE, example)
 
 
-def _failures(run: HarnessResult, arm: Arm) -> list[LaunchFailure]:
-    return [launch.failure for launch in run.launches if launch.arm == arm and launch.failure is not None]
+def _failures(run: HarnessResult, arm: Arm, unfit: bool = False) -> list[LaunchFailure]:
+    """Failures of an arm on a machine that was fit, or of those where it was not: they are nobody's fault."""
+    return [
+        launch.failure
+        for launch in run.launches
+        if launch.arm == arm
+        and launch.failure is not None
+        and (fitness.unfit(launch, run.launches) is not None) == unfit
+    ]
 
 
 def _failed(run: HarnessResult, seen: Analysis) -> tuple[GateResult, ...]:
@@ -243,15 +268,16 @@ class _Judge:
         said = sentences.compared(headline) if headline else None
         return self.say("none", sentences.identical(said), compared=headline)
 
-    def failed(self, failures: list[tuple[GateResult, ...]]) -> Verdict:
+    def failed(self, seen: tuple[Seen, ...]) -> Verdict:
         """A gate failed in the first run: only a second failure of the same gate rejects."""
-        first = failures[0]
-        if len(failures) < 2:
-            return self.say("inconclusive", sentences.unconfirmed(first, fresh=False), axis=first[0].name)
-        names = {gate.name for gate in first}
-        again = [gate for gate in failures[1] if gate.name in names]
+        worst = seen[0].failed[0]
+        if len(seen) < 2:
+            return self.say("inconclusive", sentences.unconfirmed(worst, None), axis=worst.name)
+        names = {gate.name for gate in seen[0].failed}
+        again = [gate for gate in seen[1].failed if gate.name in names]
         if not again:
-            return self.say("inconclusive", sentences.unconfirmed(first, fresh=True), axis=first[0].name)
+            second = next((gate for gate in seen[1].gates if gate.name == worst.name), None)
+            return self.say("inconclusive", sentences.unconfirmed(worst, second), axis=worst.name)
         return self.say("reject", sentences.rejected(again[0], len(again) - 1), axis=again[0].name)
 
     def speed(self, headline: Comparison, undecided: tuple[GateResult, ...]) -> Verdict:
@@ -275,16 +301,8 @@ class _Judge:
         if sequential.below_tiers(headline, self.policy):
             reason = sentences.below_tiers(headline, found.bounds.high, self.policy.tiers_pct.XS)
             return self.say("none", reason, compared=headline)
-        floor = self.noise_floor_pct(headline)
-        if floor is not None and -floor <= found.bounds.low and found.bounds.high <= floor:
-            return self.say("none", sentences.within_noise(headline, floor), compared=headline)
         reason = sentences.unproven(headline, ())
         return self.say("inconclusive", reason, axis=headline.name, compared=headline)
-
-    def noise_floor_pct(self, headline: Comparison) -> float | None:
-        """What main differs from itself, capped at S: a box noisier than that cannot show equality."""
-        floor = headline.noise_floor
-        return None if floor is None else min(100 * floor, self.policy.tiers_pct.S)
 
 
 @dataclass(frozen=True)

@@ -72,13 +72,6 @@ def below_tiers(axis: Comparison, high_pct: float, bar_pct: float) -> str:
     )
 
 
-def within_noise(axis: Comparison, floor_pct: float) -> str:
-    return (
-        f"{compared(axis)}; that lies within what main differs from itself in this run "
-        f"(±{percent(floor_pct, signed=False, up=True)}).{_could_see(axis)}"
-    )
-
-
 def unstable(axis: Comparison) -> str:
     """The trimmed and the plain estimates contradict each other."""
     plain = ", ".join(
@@ -148,12 +141,27 @@ def unproven(axis: Comparison, undecided: tuple[GateResult, ...]) -> str:
     return f"{compared(axis)}; {why}{more}.{_could_see(axis)}"
 
 
-def unconfirmed(first: tuple[GateResult, ...], fresh: bool) -> str:
-    """A gate failed once. ``fresh``: a second measurement was made and did not fail on it."""
-    gate, why = first[0].name, first[0].reason.rstrip(".")
-    if fresh:
-        return f"{gate} failed in the first measurement ({why}) but not in a fresh second one."
-    return f"{gate} failed ({why}); a failure counts only after a fresh second measurement."
+def unconfirmed(first: GateResult, second: GateResult | None) -> str:
+    """A gate failed once. ``second``: the same gate in a fresh measurement; None where none was made."""
+    why = first.reason.rstrip(".")
+    if second is None:
+        return f"{first.name} failed ({why}); a failure counts only after a fresh second measurement."
+    fresh = "did not fail in" if second.state == "PASS" else "was not decided by"
+    return f"{first.name} failed in the first measurement ({why}) and {fresh} a fresh second one."
+
+
+def failed_on_unfit(detail: str) -> str:
+    """Launches of the candidate failed while the machine was not fit to be measured on."""
+    return f"Nothing was judged: the candidate's worker failed on a machine that was not fit: {detail}"
+
+
+def gaps(axes: Iterable[str]) -> str:
+    """An axis has a value in some launches and not in others."""
+    listed = listing(axis_title(axis) for axis in axes)
+    return (
+        f"Nothing was judged: {listed} could not be timed in every launch, for the output came in one piece "
+        "or not at all. An engine sends the tokens of every round as they are committed."
+    )
 
 
 def rejected(gate: GateResult, others: int) -> str:

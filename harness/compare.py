@@ -19,9 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-import msgspec
 import numpy as np
-from scipy import stats as distributions
 
 from harness import fitness, paired, stats
 from harness.metrics import acceptance, throughput
@@ -50,6 +48,7 @@ Position = tuple[int, int]
 
 
 def axis(case: str, kind: str) -> str:
+    """Name of an axis."""
     return f"{case}:{kind}"
 
 
@@ -59,6 +58,7 @@ def find(comparisons: Iterable[Comparison], name: str) -> Comparison | None:
 
 
 def value_of(measurements: Iterable[Measurement], name: str, arm: Arm) -> Measurement | None:
+    """The measurement of an arm on an axis, or None if it was not measured."""
     return next((item for item in measurements if item.name == name and item.arm == arm), None)
 
 
@@ -80,6 +80,7 @@ def valid_samples(result: HarnessResult) -> tuple[Sample, ...]:
 
 
 def of(result: HarnessResult, case: str, arm: Arm, mode: str | None = None) -> list[Sample]:
+    """Valid samples of one arm in one case, in one mode or in all."""
     return [
         sample
         for sample in valid_samples(result)
@@ -117,10 +118,13 @@ def judged(result: HarnessResult, policy: Policy) -> dict[str, Axis]:
     """Every axis that both arms have, by name, in the order of the plan's cases."""
     found: list[Axis] = []
     invalid = fitness.invalid_positions(result)
+    pairs = {
+        kind: {case.name: _pairs(result, case.name, kind, invalid) for case in result.plan.cases}
+        for kind in RATES
+    }
     for kind in RATES:
-        pairs = {case.name: _pairs(result, case.name, kind, invalid) for case in result.plan.cases}
         for case in result.plan.cases:
-            if pairs[case.name]:
+            if pairs[kind][case.name]:
                 found.append(_paired(result, case, kind, pairs, policy))
     for case in result.plan.cases:
         found += _count_comparisons(result, case, policy)
@@ -138,25 +142,6 @@ def looks_reached(result: HarnessResult, case: Case) -> Looks:
     """The look at which a case stands, from the quads that were run, valid or not."""
     quads = {launch.quad for launch in result.launches if launch.case == case.name}
     return Looks.reached(case.looks, len(quads))
-
-
-def noise_floor(result: HarnessResult, case: str, kind: str, confidence: float) -> float | None:
-    """Half-width, in log units, that pairs of main against itself would have in this very run.
-
-    Each quad holds two baseline launches; their difference is free of any effect. It stands in for a
-    calibrated floor on a machine that has none. None without a complete quad.
-    """
-    rates = _launch_values(result, case, "baseline", kind)
-    quads: dict[int, list[float]] = defaultdict(list)
-    for (quad, _), rate in sorted(rates.items()):
-        quads[quad].append(math.log(rate))
-    squares = [(logs[0] - logs[1]) ** 2 for logs in quads.values() if len(logs) == 2]
-    if not squares:
-        return None
-    pairs = 2 * len(squares)
-    return float(
-        distributions.t.ppf(0.5 + confidence / 2, len(squares)) * math.sqrt(np.mean(squares) / pairs)
-    )
 
 
 @dataclass(frozen=True)
@@ -243,6 +228,15 @@ def _pairs(
     return found
 
 
+def gaps(result: HarnessResult, case: str, kind: str) -> bool:
+    """Whether a launch that did not fail lacks a value: nobody may choose which launches count."""
+    return any(
+        {(x.quad, x.slot) for x in result.launches if x.case == case and x.arm == arm and x.failure is None}
+        - _launch_values(result, case, arm, kind).keys()
+        for arm in ARMS
+    )
+
+
 def _launch_measurement(
     result: HarnessResult,
     case: Case,
@@ -251,27 +245,24 @@ def _launch_measurement(
     policy: Policy,
     invalid: frozenset[fitness.PairPosition],
 ) -> list[Measurement]:
-    """The rate of one arm; where both arms have pairs, over the pairs that the comparison is taken over."""
+    """The rate of one arm: where both arms have pairs, over the pairs that the comparison is taken over."""
     values = list(_launch_values(result, case.name, arm, kind).values())
-    if not values:
-        return []
-    estimate = stats.trimmed([math.log(value) for value in values])
-    center = estimate.mean
     pairs = _pairs(result, case.name, kind, invalid)
+    logs = [getattr(pair, arm) for pair in pairs] or [math.log(value) for value in values]
+    if not logs:
+        return []
+    estimate = stats.trimmed(logs)
     if pairs:
-        center = float(np.mean([getattr(pairs[i], arm) for i in paired.located(pairs, [pairs]).kept]))
-    interval = estimate.interval(policy.confidence)
-    if interval is not None:
-        # Trimming pairs is not trimming launches: the value may not leave its own interval for that.
-        interval = Interval(low=min(interval.low, center), high=max(interval.high, center))
+        kept = paired.located(pairs, [pairs]).kept
+        estimate = replace(estimate, mean=float(np.mean([logs[i] for i in kept])))
     return [
         Measurement(
             name=axis(case.name, kind),
             unit=UNITS[kind],
             arm=arm,
-            value=math.exp(center),
-            n=len(values),
-            interval=stats.ratio(interval),
+            value=math.exp(estimate.mean),
+            n=len(logs),
+            interval=stats.ratio(estimate.interval(policy.confidence)),
         )
     ]
 
@@ -369,19 +360,38 @@ def _count_ratio(prompts: np.ndarray, accepted: bool, weights: np.ndarray) -> np
 
 
 def _paired(
-    result: HarnessResult, case: Case, kind: str, pairs: dict[str, list[Pair]], policy: Policy
+    result: HarnessResult,
+    case: Case,
+    kind: str,
+    pairs: dict[str, dict[str, list[Pair]]],
+    policy: Policy,
 ) -> Axis:
+    """``pairs``: by kind and case."""
     name = axis(case.name, kind)
-    found = paired.judge(
+    acceptance_part = None
+    if kind == "dspark":
+        effect, rest = _tau_effect(result, case.name), pairs["round"]
+        if effect is not None and rest[case.name]:
+            acceptance_part = paired.Acceptance(effect, rest[case.name], list(rest.values()))
+    return paired.judge(
         name,
         UNITS[kind],
-        pairs[case.name],
-        list(pairs.values()),
+        pairs[kind][case.name],
+        list(pairs[kind].values()),
         looks_reached(result, case),
         policy.confidence,
         result.between_builds.get(name, 0.0),
+        acceptance_part,
     )
-    floor = noise_floor(result, case.name, kind, policy.confidence)
-    if floor is None:
-        return found
-    return replace(found, comparison=msgspec.structs.replace(found.comparison, noise_floor=math.expm1(floor)))
+
+
+def _tau_effect(result: HarnessResult, case: str) -> stats.Estimate | None:
+    """log-ratio of pooled tau and its jackknife error over prompts; None with fewer than two prompts."""
+    prompts = _prompt_counts(result, case, "")
+    count = len(prompts)
+    if count < 2:
+        return None
+    whole = _count_ratio(prompts, False, np.ones((1, count)))
+    without = np.log(_count_ratio(prompts, False, 1 - np.eye(count)))
+    se = math.sqrt((count - 1) / count * float(((without - without.mean()) ** 2).sum()))
+    return stats.Estimate(mean=math.log(float(whole[0])), se=se, df=count - 1, n=count)

@@ -69,6 +69,19 @@ class Axis:
     looks: Looks
 
 
+@dataclass(frozen=True)
+class Acceptance:
+    """The part of a DSpark rate that differs from prompt to prompt: rate = tau / time per round.
+
+    ``effect``: log-ratio of pooled tau with its error over prompts; ``rest``: pairs of time per round of this
+    case, ``rest_groups`` those of all cases.
+    """
+
+    effect: Estimate
+    rest: Sequence[Pair]
+    rest_groups: Sequence[Sequence[Pair]]
+
+
 def judge(
     name: str,
     unit: str,
@@ -77,14 +90,20 @@ def judge(
     looks: Looks,
     confidence: float,
     between_builds: float = 0.0,
+    acceptance: Acceptance | None = None,
 ) -> Axis:
     """``groups``: the pairs of this kind in all cases.
 
-    ``between_builds``: variance, in squared log units, by which builds of one source differ.
+    ``between_builds``: variance, in squared log units, by which builds of one source differ. ``acceptance``:
+    of a DSpark rate, whose effect may depend on the prompt. The pairs of a quad share their prompts, so such
+    an effect repeats in both of them, and its error must be taken over prompts.
     """
     differences = [pair.difference for pair in pairs]
     plain = located(pairs, groups)
-    estimate = plain.widened(between_builds)
+    spread = plain
+    if acceptance is not None:
+        spread = plain.spread_by(located(acceptance.rest, acceptance.rest_groups), acceptance.effect)
+    estimate = spread.widened(between_builds)
     alpha = 1 - confidence
     two_sided = looks.tail(alpha, 2)
     mean, quads = stats.ordinary(differences), _by_quad(pairs)
@@ -100,6 +119,7 @@ def judge(
         bounds=stats.ratio(estimate.bounds(two_sided)),
         floor_bounds=stats.ratio(estimate.bounds(looks.tail(alpha, 1))),
         pairs=len(pairs),
+        quads=len(quad_effects(pairs)),
         look=looks.at + 1,
         looks=len(looks.sizes),
         sign_flip_p=stats.sign_flip_p(quad_effects(pairs)),

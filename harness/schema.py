@@ -155,6 +155,8 @@ class ArmSource(Frozen, frozen=True):
     """Argument vector of the worker, sandbox prefix included."""
     commit_sha: str
     environment: dict[str, str] = {}
+    emulated: bool = False
+    """Whether the worker plays a scenario, which goes by the launch and its slot: no real one is told them."""
 
 
 class RunRequest(Frozen, frozen=True):
@@ -421,6 +423,8 @@ class Comparison(Frozen, frozen=True):
     """Two-sided, at the policy's confidence, as if this look had been the only one."""
     pairs: int
     """Pairs of launches; for counts per round, prompts."""
+    quads: int = 0
+    """Quads that the pairs stand in; 0 for counts per round."""
     bounds: Interval | None = None
     """Two-sided bounds that hold at all looks together: tiers are earned by these."""
     floor_bounds: Interval | None = None
@@ -440,8 +444,6 @@ class Comparison(Frozen, frozen=True):
     """Relative change of a rate from running second in a pair, whichever arm it is."""
     smallest_effect: float | None = None
     """Relative effect that would have been told from zero with a probability of 80 %."""
-    noise_floor: float | None = None
-    """Relative half-width that main against itself has in this run; None where it was not seen."""
 
 
 class GateResult(Frozen, frozen=True):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from harness import compare
-from harness.paired import Axis
+from harness.paired import ENOUGH_PAIRS, Axis
 from harness.schema import Case, Comparison, GateResult, Policy, RunPlan
 
 Tier = Literal["XS", "S", "M", "L", "XL"]
@@ -26,7 +26,8 @@ def tier_of(gain_pct: float, policy: Policy) -> Tier | None:
 
 def earned_tier(headline: Comparison, policy: Policy) -> Tier | None:
     """The tier that is proven: by the lower bound over all looks, and by the audit over quads."""
-    if headline.bounds is None or headline.unstable or not audit_agrees(headline, policy):
+    few = headline.pairs < ENOUGH_PAIRS
+    if few or headline.bounds is None or headline.unstable or not audit_agrees(headline, policy):
         return None
     return tier_of(100 * (headline.bounds.low - 1), policy)
 
@@ -34,12 +35,14 @@ def earned_tier(headline: Comparison, policy: Policy) -> Tier | None:
 def audit_agrees(headline: Comparison, policy: Policy) -> bool:
     """Whether the exact sign-flip test rejects "no effect", as far as this many quads can.
 
-    n quads cannot give a p below 2^(1-n); where that is not under the level, all quads must agree in sign.
+    n quads cannot give a p below 2^(1-n); where that is not under the level, all must agree in sign. One quad
+    agrees with nothing.
     """
     if headline.sign_flip_p is None:
         return False
-    least = 2.0 ** (1 - headline.pairs // 2)
-    return headline.sign_flip_p <= max(1 - policy.confidence, least)
+    if headline.quads < 2:
+        return False
+    return headline.sign_flip_p <= max(1 - policy.confidence, 2.0 ** (1 - headline.quads))
 
 
 def below_tiers(headline: Comparison, policy: Policy) -> bool:

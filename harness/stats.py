@@ -86,6 +86,17 @@ class Estimate:
         """With a further variance (squared log units) of the mean: what builds of one source differ by."""
         return self if self.se is None else replace(self, se=math.hypot(self.se, math.sqrt(variance)))
 
+    def spread_by(self, noise: Estimate, prompts: Estimate) -> Estimate:
+        """This mean with two independent errors, on Welch's and Satterthwaite's degrees of freedom."""
+        if noise.se is None or prompts.se is None:
+            return replace(self, se=None, df=0)
+        parts = [(part.se**2, part.df) for part in (noise, prompts) if part.se]
+        total = sum(variance for variance, _ in parts)
+        if not parts:
+            return replace(self, se=0.0, df=noise.df)
+        df = int(total**2 / sum(variance**2 / df for variance, df in parts))
+        return replace(self, se=math.sqrt(total), df=max(1, df))
+
 
 def trimmed(values: Sequence[float], trim: float = TRIM) -> Estimate:
     """Trimmed mean and Yuen's standard error; an ordinary mean below ten values.
@@ -118,11 +129,14 @@ def borrowing(values: Sequence[float], groups: Sequence[Sequence[float]]) -> Est
     """Mean of ``values`` with the standard deviation pooled over ``groups`` of like measurements.
 
     Two or three pairs say little about their own spread, while launch noise belongs to the machine:
-    cases of one run and one metric share it. Each group is centred on its own mean.
+    cases of one run and one metric share it. Each group is centred on its own mean. Where the values' own
+    spread is larger, it counts: a case may be noisier than the others. One value alone gets no error.
     """
     df = sum(len(group) - 1 for group in groups if len(group) > 1)
     ssd = sum(float(((np.asarray(group) - np.mean(group)) ** 2).sum()) for group in groups if len(group) > 1)
-    se = math.sqrt(ssd / df / len(values)) if df else None
+    own = ordinary(values).se
+    se = max(own, math.sqrt(ssd / df / len(values))) if df and own is not None else None
+    df = df if se is not None else 0
     return Estimate(mean=float(np.mean(values)), se=se, df=df, n=len(values), kept=tuple(range(len(values))))
 
 

@@ -179,7 +179,7 @@ def _point(name: str, unit: str, main: float, pr: float) -> Comparison:
     point = Interval(low=ratio, high=ratio)
     return Comparison(
         name=name, unit=unit, baseline=main, candidate=pr, ratio=ratio, interval=point,
-        bounds=point, floor_bounds=point, pairs=2 * QUADS, mean_ratio=ratio, quad_ratio=ratio,
+        bounds=point, floor_bounds=point, pairs=2 * QUADS, quads=QUADS, mean_ratio=ratio, quad_ratio=ratio,
         sign_flip_p=stats.sign_flip_p([ratio - 1] * QUADS),
     )  # fmt: skip
 

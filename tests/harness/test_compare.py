@@ -110,16 +110,6 @@ def test_a_slowdown_at_equal_acceptance_is_attributed_to_the_cost_of_a_step() ->
     assert found.round_ratio == pytest.approx(1.25)
 
 
-def test_the_noise_floor_is_read_from_main_against_itself_alone() -> None:
-    quiet = compare.noise_floor(result(dspark=1.5), "main", "dspark", 0.95)
-    assert quiet == pytest.approx(0.0, abs=1e-9)
-    noisy = result(noise=lambda launch: 1.0 + 0.02 * (launch.slot > 1))
-    floor = compare.noise_floor(noisy, "main", "dspark", 0.95)
-    assert floor is not None
-    assert floor > 0.02
-    assert compare.noise_floor(noisy, "absent", "dspark", 0.95) is None
-
-
 def test_every_axis_belongs_to_a_case_of_the_plan() -> None:
     names = {case.name for case in results.PLAN.cases} | {"accuracy"}
     assert {m.name.split(":")[0] for m in compare.measurements(result(), POLICY)} == names

@@ -22,7 +22,8 @@ LONG = msgspec.structs.replace(
 def headline(ratio: float, half: float, pairs: int = 8, p: float = 0.01) -> Comparison:
     return Comparison(
         name="main:dspark", unit="tok/s", baseline=50.0, candidate=50.0 * ratio, ratio=ratio,
-        interval=None, bounds=Interval(low=ratio - half, high=ratio + half), pairs=pairs, sign_flip_p=p,
+        interval=None, bounds=Interval(low=ratio - half, high=ratio + half), pairs=pairs,
+        quads=pairs // 2, sign_flip_p=p,
     )  # fmt: skip
 
 
@@ -65,6 +66,19 @@ def test_a_tier_needs_the_audit_over_quads() -> None:
 def test_few_quads_must_all_agree_in_sign() -> None:
     assert sequential.audit_agrees(headline(1.03, 0.005, pairs=8, p=0.125), POLICY)
     assert not sequential.audit_agrees(headline(1.03, 0.005, pairs=8, p=0.25), POLICY)
+
+
+def test_a_void_pair_does_not_weaken_the_audit() -> None:
+    contradicting = msgspec.structs.replace(headline(1.05, 0.005, pairs=3, p=1.0), quads=2)
+    assert not sequential.audit_agrees(contradicting, POLICY)
+    seven = msgspec.structs.replace(headline(1.03, 0.005, pairs=7, p=0.25), quads=4)
+    assert not sequential.audit_agrees(seven, POLICY)
+
+
+def test_one_quad_or_three_pairs_earn_no_tier() -> None:
+    assert sequential.earned_tier(headline(1.3, 0.001, pairs=2, p=0.001), POLICY) is None
+    three = msgspec.structs.replace(headline(1.3, 0.001, pairs=3, p=0.001), quads=2)
+    assert sequential.earned_tier(three, POLICY) is None
 
 
 def test_an_unstable_result_earns_nothing_and_proves_nothing() -> None:
