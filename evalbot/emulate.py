@@ -91,7 +91,7 @@ def request(
     def source(arm: Arm) -> ArmSource:
         played = (str(scenario), arm, str(seed), str(planned))
         worker = (sys.executable, "-m", "harness.emulator", *played)
-        return ArmSource(arm=arm, tree=str(PROJECT), worker=worker, commit_sha="emulated")
+        return ArmSource(arm=arm, tree=str(PROJECT), worker=worker, commit_sha="emulated", emulated=True)
 
     return RunRequest(
         plan=plan,

@@ -120,9 +120,12 @@ class WorkerProcess:
             protocol.FD_VARIABLE: str(fd),
             protocol.NONCE_VARIABLE: nonce,
             protocol.COMMIT_VARIABLE: self._source.commit_sha,
-            protocol.LAUNCH_VARIABLE: str(self._number),
-            protocol.SLOT_VARIABLE: str(self._slot),
+            **(self._place() if self._source.emulated else {}),
         }
+
+    def _place(self) -> dict[str, str]:
+        """Where the launch stands in the run: a scenario goes by it, an engine could trim its work by it."""
+        return {protocol.LAUNCH_VARIABLE: str(self._number), protocol.SLOT_VARIABLE: str(self._slot)}
 
     def _drain(self, pipe: IO[bytes]) -> None:
         with pipe, suppress(OSError):

@@ -156,7 +156,7 @@ class ArmSource(Frozen, frozen=True):
     commit_sha: str
     environment: dict[str, str] = {}
     emulated: bool = False
-    """Whether the worker plays a scenario, which goes by the launch and its slot: no real one is told them."""
+    """Whether the worker plays a scenario; only such a one is told its launch and its slot."""
 
 
 class RunRequest(Frozen, frozen=True):

@@ -35,7 +35,7 @@ def write(
 def source(scenario: Path, arm: Arm, seed: int = 1, launches: int = 7) -> ArmSource:
     """One arm of a scenario as the manager starts it."""
     worker = (sys.executable, "-m", "harness.emulator", str(scenario), arm, str(seed), str(launches))
-    return ArmSource(arm=arm, tree=str(REPOSITORY), worker=worker, commit_sha=arm)
+    return ArmSource(arm=arm, tree=str(REPOSITORY), worker=worker, commit_sha=arm, emulated=True)
 
 
 def _value(value: Any) -> str:
