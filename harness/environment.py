@@ -41,10 +41,14 @@ class Observer:
         self._cpu_times = psutil.cpu_times()
         self._bandwidth = _read_bandwidth()
 
+    def ended(self) -> None:
+        """Read the memory's speed once more: what ran beside one reading slowed that one alone."""
+        self._bandwidth = max(self._bandwidth, _read_bandwidth())
+
     def environment(self) -> Environment:
         """The facts so far: load and stolen time cover the time since this observer was made."""
         device, here = gpu.find(), machine()
-        bandwidth = device.bandwidth_bytes_s() if device else max(self._bandwidth, _read_bandwidth())
+        bandwidth = device.bandwidth_bytes_s() if device else self._bandwidth
         return Environment(
             hostname_sha256=here.hostname_sha256,
             os=f"{platform.system()} {platform.release()} {platform.machine()}",

@@ -36,6 +36,7 @@ from harness.schema import (
 
 BASELINE = "baseline"
 CONFIGURATION = "configuration"
+BANDWIDTH = "plausibility:bandwidth"
 UNSCORABLE = frozenset({BASELINE, CONFIGURATION})
 """Gates whose failure says that nothing valid was measured, not that the candidate is wrong."""
 
@@ -277,7 +278,7 @@ def plausibility(result: HarnessResult, policy: Policy) -> list[GateResult]:
             "a rate or tau is missing",
         ),
         _from(
-            "plausibility:bandwidth",
+            BANDWIDTH,
             bandwidth,
             "The memory traffic that the AR rate implies is possible here",
             "the AR rate or this machine's memory bandwidth was not measured",

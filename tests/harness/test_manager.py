@@ -28,6 +28,7 @@ from harness.schema import (
     AccuracyPlan,
     Arm,
     Case,
+    Floors,
     GateResult,
     HarnessResult,
     ModelFiles,
@@ -42,6 +43,11 @@ from tests.fakes.corpus import FakeCorpus
 
 REPOSITORY = Path(__file__).parents[2]
 POLICY = Policy(min_launches=2)
+PATIENT = Policy(
+    min_launches=2, floors=Floors(ar=0.01, dspark=0.01, guard=0.01, prefill=0.01),
+    max_reported_gap=100.0, max_dspark_ar_per_tau=100.0,
+)  # fmt: skip
+"""Bars of time that no busy machine misses."""
 HONEST = Behaviour()
 CASE = Case(
     name="main", role="scored", model=fake.MODEL, context_tokens=200, new_tokens=24, domains=("prose", "code")
@@ -372,6 +378,37 @@ def test_a_worker_inherits_no_environment(corpus: FakeCorpus, monkeypatch: pytes
     seen = json.loads(tail)
     assert "SECRET_TOKEN" not in seen
     assert (seen["PLANNED"], seen["OWN"], seen["HOME"]) == ("1", "2", "~")
+
+
+@pytest.mark.parametrize("emulated", [False, True])
+def test_only_an_emulated_arm_is_told_where_its_launch_stands(corpus: FakeCorpus, emulated: bool) -> None:
+    request = request_for(corpus, HONEST, HONEST, quick())
+    probe = msgspec.structs.replace(
+        request.candidate, worker=(sys.executable, "-c", ENVIRONMENT_PROBE), emulated=emulated
+    )
+    request = msgspec.structs.replace(request, candidate=probe)
+    run = Run(request, Progress(request.plan, io.StringIO())).execute()
+    seen = json.loads(next(x.failure.stderr_tail for x in run.launches if x.failure))
+    told = {name for name in seen if name.startswith("EVALBOT_")}
+    place = {"EVALBOT_LAUNCH", "EVALBOT_SLOT"}
+    assert told == {"EVALBOT_FD", "EVALBOT_NONCE", "EVALBOT_COMMIT_SHA"} | (place if emulated else set())
+
+
+@pytest.mark.parametrize("last", [1.0, 1e12])
+def test_memory_is_read_at_the_start_and_the_end_alone_and_ends_no_run(
+    corpus: FakeCorpus, monkeypatch: pytest.MonkeyPatch, last: float
+) -> None:
+    readings = iter([1.0, last])
+    monkeypatch.setattr(environment, "_read_bandwidth", lambda: next(readings))
+    monkeypatch.setattr(environment.gpu, "find", lambda: None)
+    plan = quick(cases=(CASE, msgspec.structs.replace(CASE, name="second", role="guard")))
+    request = msgspec.structs.replace(request_for(corpus, HONEST, HONEST, plan), policy=PATIENT)
+    run = Run(request, Progress(plan, io.StringIO())).execute()
+    assert next(readings, None) is None
+    assert run.settled is None
+    assert {sample.case for sample in run.samples} == {"main", "second"}
+    assert run.environment.bandwidth_bytes_s == last
+    assert gate(run, gates.BANDWIDTH).state == ("FAIL" if last == 1.0 else "PASS")
 
 
 def test_progress_counts_up_to_the_plan(corpus: FakeCorpus) -> None:
