@@ -18,9 +18,11 @@ from pathlib import Path
 
 from scipy import stats as distributions
 
-from evalbot.scenarios import BUILT_IN
+from evalbot.scenarios import BUILT_IN, PLAN
 from evalbot.simulate import Summary, merged, simulate
-from harness.schema import Policy
+from evalbot.types import Outcome
+from harness.plans import PLANS
+from harness.schema import Policy, RunPlan
 
 _PARTS = 16
 """Parts that a scenario's trials are split into; their seeds do not depend on the number of processes."""
@@ -62,7 +64,7 @@ def _pairs(seen: Summary) -> float:
     return seen.pairs_median
 
 
-_A_A = ("null", "null-linear", "null-walk", "null-thermal")
+_A_A = ("null", "null-linear", "null-walk", "null-thermal", "null-prompts")
 
 ROWS: tuple[Row, ...] = (
     *(Row(name, "any tier", "<= 1 %", _tier, _at_most(0.01)) for name in _A_A),
@@ -81,20 +83,56 @@ ROWS: tuple[Row, ...] = (
 )
 
 
-def run(trials: int, workers: int, seed: int = 1) -> dict[str, Summary]:
-    """Every scenario of the table; the slow one of ten candidates gets a fifth of the trials."""
-    found: dict[str, Summary] = {}
+SHIPPED = ("cpu-quick", "cpu", "gpu-4k")
+SHIPPED_ROWS: tuple[tuple[str, Outcome], ...] = (
+    ("null", "none"),
+    ("gain-3", "improved"),
+    ("gain-6", "improved"),
+    ("loss-3", "reject"),
+)
+
+
+def run(trials: int, workers: int, seed: int = 1) -> tuple[dict[str, Summary], dict[str, dict[str, Summary]]]:
+    """Every scenario of the table, that of ten candidates with fewer trials, and the shipped plans.
+
+    Returns summaries by scenario, and by shipped plan and scenario.
+    """
     with ProcessPoolExecutor(workers) as pool:
-        for name in dict.fromkeys(row.scenario for row in ROWS):
-            scenario = BUILT_IN[name]
-            part = max(1, trials // (5 if scenario.candidates > 1 else 1) // _PARTS)
+
+        def many(name: str, count: int, plan: RunPlan) -> Summary:
+            part = max(1, count // _PARTS)
             jobs = [
-                pool.submit(simulate, scenario, part, seed * _PARTS + index, Policy())
+                pool.submit(simulate, BUILT_IN[name], part, seed * _PARTS + index, Policy(), plan=plan)
                 for index in range(_PARTS)
             ]
-            found[name] = merged([job.result() for job in jobs])
-            print(f"{name}: {found[name].outcomes}", file=sys.stderr, flush=True)
-    return found
+            found = merged([job.result() for job in jobs])
+            print(f"{plan.name}, {name}: {found.outcomes}", file=sys.stderr, flush=True)
+            return found
+
+        names = dict.fromkeys(row.scenario for row in ROWS)
+        found = {
+            name: many(name, trials // (5 if BUILT_IN[name].candidates > 1 else 1), PLAN) for name in names
+        }
+        shipped = {
+            plan: {name: many(name, trials // 10, PLANS[plan]) for name, _ in SHIPPED_ROWS}
+            for plan in SHIPPED
+        }
+    return found, shipped
+
+
+def shipped_table(found: dict[str, dict[str, Summary]]) -> str:
+    """Markdown: how often each shipped plan reaches the outcome that is true. No bars: short plans cannot."""
+    lines = [
+        f"| plan | {' | '.join(f'{name}: {outcome}' for name, outcome in SHIPPED_ROWS)} | trials |",
+        f"|---|{'---|' * (len(SHIPPED_ROWS) + 1)}",
+    ]
+    for plan, rows in found.items():
+        shares = [
+            _share(rows[name].outcomes.get(outcome, 0) / rows[name].trials, rows[name].trials)
+            for name, outcome in SHIPPED_ROWS
+        ]
+        lines.append(f"| {plan} | {' | '.join(shares)} | {rows[SHIPPED_ROWS[0][0]].trials} |")
+    return "\n".join(lines) + "\n"
 
 
 def table(found: dict[str, Summary]) -> tuple[str, bool]:
@@ -124,8 +162,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="a page whose table is replaced")
     options = parser.parse_args(arguments)
     started = time.monotonic()
-    found = run(options.trials, options.workers)
+    found, shipped = run(options.trials, options.workers)
     text, good = table(found)
+    text += f"\nShipped plans under the same noise, without bars:\n\n{shipped_table(shipped)}"
     took = time.monotonic() - started
     stamp = (
         f"Measured {datetime.now(UTC):%Y-%m-%d} in {took / 60:.0f} minutes with {options.workers} processes, "

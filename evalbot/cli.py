@@ -156,6 +156,9 @@ def render(
 def run_simulation(
     scenario: Annotated[str, typer.Option(help="A built-in scenario, or an emulator's TOML file.")] = "null",
     trials: Annotated[int, typer.Option(min=1, help="Evaluations to draw.")] = 2000,
+    plan: Annotated[
+        str | None, typer.Option(help="A shipped plan. Default: thirteen axes, 8 to 32 pairs.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same trials.")] = 0,
     json: Annotated[
         Path | None, typer.Option("--json", metavar="OUT", help="Where to write the numbers; - prints them.")
@@ -164,9 +167,9 @@ def run_simulation(
 ) -> None:
     """Draw whole evaluations from a model of noise and count what the real judge makes of them."""
     with _spoken(debug):
-        found = scenarios.find(scenario)
+        found, cases = scenarios.find(scenario), scenarios.plan(plan)
         with counted("simulating", trials, Console(stderr=True)) as report:
-            summary = simulate(found, trials, seed, Policy(), report)
+            summary = simulate(found, trials, seed, Policy(), report, cases)
         if json == Path("-"):
             sys.stdout.write(simulation_table.document(summary))
             return

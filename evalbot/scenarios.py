@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from evalbot.errors import BadRequest
-from harness import compare
 from harness import scenario as emulated
 from harness.noise import NoiseModel
+from harness.plans import PLANS
 from harness.scenario import Behaviour, ScenarioError
 from harness.schema import Case, Frozen, RunPlan
 
@@ -42,8 +42,7 @@ PLAN = RunPlan(
 )  # fmt: skip
 """Thirteen timed axes: DSpark and AR of the scored case, decode of six guards, prefill of five of them."""
 
-SCORED = compare.axis("scored", "dspark")
-GUARDS = tuple(compare.axis(case.name, "dspark") for case in PLAN.cases if case.role == "guard")
+SCORED, GUARDED = "scored:dspark", "guard:dspark"
 
 
 def timed(case: Case) -> tuple[str, ...]:
@@ -53,16 +52,18 @@ def timed(case: Case) -> tuple[str, ...]:
 
 
 class Scenario(Frozen):
-    """What is true: the machine's noise, and the candidate's gain on each axis, in percent (0 elsewhere).
+    """What is true: the machine's noise, and the candidate's gain by ``ROLE:KIND``, in percent (0 elsewhere).
 
-    ``taus``: of main and of the candidate. ``candidates``: how many equal ones compete; the winner's label is
-    the one it gets when it is measured again.
+    ``taus``: of main and of the candidate. ``prompt_sd``: standard deviation, from quad to quad, of what the
+    prompts make of the candidate's acceptance, in log units. ``candidates``: how many equal ones compete; the
+    winner's label is the one it gets when it is measured again.
     """
 
     description: str
     noise: NoiseModel = NoiseModel()
     gains_pct: dict[str, float] = {}
     taus: tuple[float, float] = (TAU, TAU)
+    prompt_sd: float = 0.0
     candidates: int = 1
 
 
@@ -89,7 +90,12 @@ BUILT_IN: dict[str, Scenario] = {
     "guards-minus-1": Scenario(
         description="1 % slower on each of six guards, which the floors allow",
         noise=_NOISE,
-        gains_pct=dict.fromkeys(GUARDS, -1.0),
+        gains_pct={GUARDED: -1.0},
+    ),
+    "null-prompts": Scenario(
+        description="the same where acceptance changes by 2 % either way from prompt to prompt",
+        noise=_NOISE,
+        prompt_sd=0.02,
     ),
     "winner-of-10": Scenario(
         description="the best of ten equal engines, re-measured", noise=_NOISE, candidates=10
@@ -97,6 +103,13 @@ BUILT_IN: dict[str, Scenario] = {
     "bad-box": Scenario(description="equal engines, 3 % launch noise, 5 % stalls", noise=_BAD_BOX),
     "bad-box-gain-6": Scenario(description="6 % faster on that box", noise=_BAD_BOX, gains_pct={SCORED: 6.0}),
 }
+
+
+def plan(name: str | None) -> RunPlan:
+    """A shipped plan; ``PLAN`` without a name. Raises BadRequest for a name that is none."""
+    if name is not None and name not in PLANS:
+        raise BadRequest(f"There is no plan {name!r}; there are {', '.join(PLANS)}.")
+    return PLAN if name is None else PLANS[name]
 
 
 def find(name: str) -> Scenario:
@@ -130,9 +143,9 @@ def find(name: str) -> Scenario:
         description=read.description,
         noise=read.noise,
         gains_pct={
-            compare.axis(case.name, kind): 100 * (by_kind[kind] - 1)
-            for case in PLAN.cases
-            for kind in timed(case)
+            f"{role}:{kind}": 100 * (factor - 1)
+            for role in ("scored", "guard")
+            for kind, factor in by_kind.items()
         },
         taus=(main, candidate),
     )

@@ -11,17 +11,18 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from evalbot.scenarios import PLAN, SCORED, Scenario, timed
 from evalbot.score import Seen, decide
 from evalbot.types import Facts, Outcome, Verdict
-from harness import compare, gates, noise, paired, sequential
-from harness.paired import Axis, Looks, Pair
+from harness import compare, gates, noise, paired, sequential, stats
+from harness.paired import Acceptance, Axis, Looks, Pair
 from harness.schedule import coin
-from harness.schema import Case, Comparison, Interval, Policy
+from harness.schema import Case, Comparison, Interval, Policy, RunPlan
+from harness.stats import Estimate
 
 
 @dataclass(frozen=True)
@@ -76,15 +77,16 @@ def simulate(
     seed: int,
     policy: Policy,
     report: Callable[[int], None] = lambda done: None,
+    plan: RunPlan = PLAN,
 ) -> Summary:
-    """``trials`` evaluations from ``seed``; ``report`` hears how many are done."""
+    """``trials`` evaluations of ``plan`` from ``seed``; ``report`` hears how many are done."""
     outcomes: Counter[Outcome] = Counter()
     tiers: Counter[str] = Counter()
     truth = 1 + scenario.gains_pct.get(SCORED, 0.0) / 100
     inside = bounded = 0
     gains, pairs = [], []
     for number in range(trials):
-        seen = trial(scenario, seed * 1_000_003 + number, policy)
+        seen = trial(scenario, seed * 1_000_003 + number, policy, plan)
         outcomes[seen.verdict.outcome] += 1
         tiers[seen.verdict.tier or "no tier"] += 1
         inside += _holds(seen.headline.interval, truth)
@@ -103,106 +105,149 @@ def simulate(
     )
 
 
-def trial(scenario: Scenario, seed: int, policy: Policy) -> Trial:
+def trial(scenario: Scenario, seed: int, policy: Policy, plan: RunPlan = PLAN) -> Trial:
     """One evaluation, or one round of several candidates and the winner's re-measurement."""
-    fields = [_evaluation(scenario, f"{seed}/{number}", policy) for number in range(scenario.candidates)]
-    if scenario.candidates == 1:
-        return fields[0]
-    improved = [each for each in fields if each.verdict.tier is not None]
-    if not improved:
-        return fields[0]
+    names = [f"{seed}/{number}" for number in range(scenario.candidates)]
+    field = [_evaluation(scenario, name, policy, plan) for name in names]
+    if scenario.candidates == 1 or all(each.verdict.tier is None for each in field):
+        return field[0]
     # All candidates are equal, so a fresh measurement of any of them is one of the winner.
-    return _evaluation(scenario, f"{seed}/again", policy)
+    return _evaluation(scenario, f"{seed}/again", policy, plan)
 
 
-def _evaluation(scenario: Scenario, seed: str, policy: Policy) -> Trial:
-    runs = [_measurement(scenario, f"{seed}/measure", policy)]
+def _evaluation(scenario: Scenario, seed: str, policy: Policy, plan: RunPlan) -> Trial:
+    runs = [_measurement(scenario, f"{seed}/measure", policy, plan)]
     if runs[0].failed:
-        runs.append(_measurement(scenario, f"{seed}/confirm", policy))
+        runs.append(_measurement(scenario, f"{seed}/confirm", policy, plan))
     headline = runs[-1].headline
     assert headline is not None
     return Trial(decide(tuple(runs), policy, Facts()), headline, headline.pairs)
 
 
-def _measurement(scenario: Scenario, key: str, policy: Policy) -> Seen:
+def _measurement(scenario: Scenario, key: str, policy: Policy, plan: RunPlan) -> Seen:
     """One run of the plan, look by look, by the rules that the manager follows."""
-    machine = _Machine(scenario, key)
-    quads = {case.name: machine.run(case, case.quads) for case in PLAN.cases}
+    machine = _Machine(scenario, key, plan)
+    for case in plan.cases:
+        machine.run(case, case.quads)
     while True:
-        axes = machine.axes(quads, policy)
-        judged = (*gates.floors(PLAN, axes, policy), *gates.guards(PLAN, axes, policy))
-        due = sequential.due(PLAN, axes, judged, policy)
+        axes = machine.axes(policy)
+        judged = (*gates.floors(plan, axes, policy), *gates.guards(plan, axes, policy))
+        due = sequential.due(plan, axes, judged, policy)
         if not due:
             break
-        for case in PLAN.cases:
+        for case in plan.cases:
             if case.name in due:
-                quads[case.name] = machine.run(case, next(q for q in case.looks if q > quads[case.name]))
+                machine.run(case, next(q for q in case.looks if q > machine.quads[case.name]))
     failed = tuple(gate for gate in judged if gate.state == "FAIL")
-    return Seen(gates=judged, failed=failed, headline=axes[SCORED].comparison)
+    return Seen(
+        gates=judged, failed=failed, headline=axes[compare.axis(scored(plan).name, "dspark")].comparison
+    )
+
+
+def scored(plan: RunPlan) -> Case:
+    """The case that the tier is read from."""
+    return next(case for case in plan.cases if case.role == "scored")
 
 
 class _Machine:
     """Draws launches one after the other and keeps the pairs they make."""
 
-    def __init__(self, scenario: Scenario, key: str) -> None:
-        self._gains = {axis: math.log1p(gain / 100) for axis, gain in scenario.gains_pct.items()}
-        self._kinds = {case.name: timed(case) for case in PLAN.cases}
-        self._key, self._launches, self._taus = key, 0, scenario.taus
-        rows = sum(len(kinds) for kinds in self._kinds.values())
-        planned = sum(4 * case.quads for case in PLAN.cases)
-        most = sum(4 * case.looks[-1] for case in PLAN.cases)
-        drawn = np.random.default_rng([*key.encode()]).integers(2**32)
-        self._slowness = noise.slowness_of_axes(scenario.noise, int(drawn), most, rows, horizon=planned)
-        self._row = {
-            compare.axis(case.name, kind): index
-            for index, (case, kind) in enumerate(
-                (case, kind) for case in PLAN.cases for kind in self._kinds[case.name]
-            )
+    def __init__(self, scenario: Scenario, key: str, plan: RunPlan) -> None:
+        self._scenario, self._key, self._plan = scenario, key, plan
+        self._timed = [(case, kind) for case in plan.cases for kind in timed(case)]
+        self._row = {compare.axis(case.name, kind): row for row, (case, kind) in enumerate(self._timed)}
+        planned = sum(4 * case.quads for case in plan.cases)
+        most = sum(4 * case.looks[-1] for case in plan.cases)
+        dice = np.random.default_rng([*key.encode()])
+        self._slowness = noise.slowness_of_axes(
+            scenario.noise, int(dice.integers(2**32)), most, len(self._timed), horizon=planned
+        )
+        self._prompts = {
+            case.name: scenario.prompt_sd * dice.standard_normal(case.looks[-1]) for case in plan.cases
         }
         self._pairs: dict[str, list[Pair]] = {axis: [] for axis in self._row}
-        self._done: Counter[str] = Counter()
+        self._launches = 0
+        self.quads: Counter[str] = Counter()
 
-    def run(self, case: Case, quads: int) -> int:
-        """Runs a case up to ``quads`` and returns that."""
-        for quad in range(self._done[case.name], quads):
+    def run(self, case: Case, quads: int) -> None:
+        """Runs a case up to ``quads``."""
+        for quad in range(self.quads[case.name], quads):
             first = coin(0, self._key, case.name, quad)
             for half in (0, 1):
-                candidate_first = first != (half == 0)
-                for kind in self._kinds[case.name]:
-                    self._pair(compare.axis(case.name, kind), quad, candidate_first)
+                for kind in timed(case):
+                    self._pair(case, kind, quad, candidate_first=first != (half == 0))
                 self._launches += 2
-        self._done[case.name] = quads
-        return quads
+        self.quads[case.name] = quads
 
-    def _pair(self, axis: str, quad: int, candidate_first: bool) -> None:
+    def _pair(self, case: Case, kind: str, quad: int, candidate_first: bool) -> None:
+        axis = compare.axis(case.name, kind)
         one, two = (-float(s) for s in self._slowness[self._row[axis], self._launches : self._launches + 2])
         main, candidate = (two, one) if candidate_first else (one, two)
-        gain = self._gains.get(axis, 0.0)
+        gain = math.log1p(self._scenario.gains_pct.get(f"{case.role}:{kind}", 0.0) / 100)
+        if kind == "dspark":
+            gain += float(self._prompts[case.name][quad])
         self._pairs[axis].append(Pair(quad, main, candidate + gain, candidate_first))
 
-    def axes(self, quads: dict[str, int], policy: Policy) -> dict[str, Axis]:
+    def axes(self, policy: Policy) -> dict[str, Axis]:
+        """Every axis judged on the pairs so far."""
         found = {}
-        for case in PLAN.cases:
-            looks = Looks.reached(case.looks, quads[case.name])
-            for kind in self._kinds[case.name]:
-                name = compare.axis(case.name, kind)
-                found[name] = paired.judge(
-                    name, compare.UNITS[kind], self._pairs[name], [], looks, policy.confidence
-                )
-        main, candidate = self._taus
-        for kind, bonus in (("tau", 0), ("accepted", 1)):
-            name = compare.axis("scored", kind)
-            counted = Comparison(
-                name=name,
-                unit=compare.UNITS[kind],
-                baseline=main - bonus,
-                candidate=candidate - bonus,
-                ratio=(candidate - bonus) / (main - bonus),
-                interval=None,
-                pairs=0,
+        for case, kind in self._timed:
+            name = compare.axis(case.name, kind)
+            found[name] = paired.judge(
+                name,
+                compare.UNITS[kind],
+                self._pairs[name],
+                self._of_kind(kind),
+                Looks.reached(case.looks, self.quads[case.name]),
+                policy.confidence,
+                acceptance=self._acceptance(case) if kind == "dspark" else None,
             )
-            found[name] = Axis(counted, None, Looks((1,), 0))
+        case = scored(self._plan)
+        for kind, bonus in (("tau", 0), ("accepted", 1)):
+            name = compare.axis(case.name, kind)
+            found[name] = self._counted(case, name, kind, bonus, policy)
         return found
+
+    def _of_kind(self, kind: str) -> list[list[Pair]]:
+        return [self._pairs[compare.axis(case.name, each)] for case, each in self._timed if each == kind]
+
+    def _acceptance(self, case: Case) -> Acceptance | None:
+        """What the prompts so far did to acceptance, and the pairs without it."""
+        if not self._scenario.prompt_sd or self.quads[case.name] < 2:
+            return None
+        rest = [self._without_prompts(name) for name in (each.name for each in self._plan.cases)]
+        own = [each.name for each in self._plan.cases].index(case.name)
+        return Acceptance(self._moved(case), rest[own], rest)
+
+    def _moved(self, case: Case) -> Estimate:
+        """What the prompts so far did to tau, in log units."""
+        return stats.ordinary(self._prompts[case.name][: self.quads[case.name]].tolist())
+
+    def _without_prompts(self, case: str) -> list[Pair]:
+        return [
+            replace(pair, candidate=pair.candidate - float(self._prompts[case][pair.quad]))
+            for pair in self._pairs[compare.axis(case, "dspark")]
+        ]
+
+    def _counted(self, case: Case, name: str, kind: str, bonus: int, policy: Policy) -> Axis:
+        """tau or accepted drafts: the scenario's, moved by the prompts so far."""
+        looks = Looks.reached(case.looks, self.quads[case.name])
+        moved = self._moved(case)
+        main, candidate = (tau - bonus for tau in self._scenario.taus)
+        bounds = moved.bounds(looks.tail(1 - policy.confidence, 1))
+        ratio = candidate / main
+        counted = Comparison(
+            name=name,
+            unit=compare.UNITS[kind],
+            baseline=main,
+            candidate=candidate * math.exp(moved.mean),
+            ratio=ratio * math.exp(moved.mean),
+            interval=None,
+            floor_bounds=bounds
+            and Interval(low=ratio * math.exp(bounds.low), high=ratio * math.exp(bounds.high)),
+            pairs=self.quads[case.name],
+        )
+        return Axis(counted, None, looks)
 
 
 def _holds(interval: Interval | None, truth: float) -> bool:

@@ -127,3 +127,18 @@ def test_half_an_effect_needs_about_four_times_the_pairs() -> None:
 )
 def test_looks_keep_their_proportions(pairs: int, looks: tuple[int, ...]) -> None:
     assert looks_of(pairs) == looks
+
+
+def test_an_effect_that_depends_on_the_prompt_is_covered_as_often_as_it_says() -> None:
+    seen = run("null-prompts", 150)
+    assert seen.tiers == {"no tier": 150}
+    assert seen.coverage >= 0.90
+
+
+def test_a_shipped_plan_is_simulated_by_its_own_cases() -> None:
+    from harness.plans import PLANS
+
+    seen = trial(BUILT_IN["null"], 1, POLICY, PLANS["cpu-quick"])
+    assert seen.pairs == 4
+    with pytest.raises(BadRequest, match=r"no plan 'cpu-slow'; there are cpu-quick"):
+        scenarios.plan("cpu-slow")
