@@ -72,7 +72,9 @@ class Account:
         """The record of what is known by now; ``head`` and ``base`` are the user's own words."""
         runs = tuple(self.runs)
         analysis = deciding(runs, self.policy)
-        publishable, why = publish.judge(self.facts, runs, self.created_at, self.uncalibrated)
+        publishable, why = publish.judge(
+            self.facts, self.identity.baseline, runs, self.created_at, self.uncalibrated
+        )
         return Record(
             schema_version=RECORD_VERSION,
             created_at=self.created_at,

@@ -13,7 +13,7 @@ from evalbot import sentences
 from evalbot.types import ArmIdentity, Facts
 from harness import compare
 from harness.calibration import Calibration, Epoch, key_of
-from harness.schema import HarnessResult, Machine, RunPlan, encode_json
+from harness.schema import Environment, HarnessResult, Machine, RunPlan, encode_json
 
 STRANGER = "The judge is not main's: install evalbot from main and score again."
 
@@ -28,6 +28,13 @@ def epoch_of(baseline: ArmIdentity, plan: RunPlan, driver: str | None) -> Epoch 
         plan_sha256=hashlib.sha256(encode_json(plan)).hexdigest(),
         models_sha256=baseline.models_sha256,
         driver=driver,
+    )
+
+
+def machine_of(seen: Environment) -> Machine:
+    """The machine that a run was made on, as its manager saw it."""
+    return Machine(
+        hostname_sha256=seen.hostname_sha256, cpu=seen.cpu, cores=seen.cores, gpu=seen.gpu, driver=seen.driver
     )
 
 
@@ -67,9 +74,17 @@ def differences(machine: Machine, epoch: Epoch, calibration: Calibration) -> tup
 
 
 def judge(
-    facts: Facts, runs: tuple[HarnessResult, ...], created_at: str, uncalibrated: str
+    facts: Facts,
+    baseline: ArmIdentity,
+    runs: tuple[HarnessResult, ...],
+    created_at: str,
+    uncalibrated: str,
 ) -> tuple[bool, str]:
-    """Whether the numbers may be published, and why (not). ``uncalibrated``: why no calibration matches."""
+    """Whether the numbers may be published, and why (not). ``uncalibrated``: why no calibration matches.
+
+    Where there is a calibration, all follows from the arguments: it must be of the machine and instrument of
+    every run, without a false alarm, young enough, and know builds and noise of the scored DSpark axis.
+    """
     if facts.emulated:
         return False, sentences.EMULATED
     if not runs:
@@ -79,11 +94,28 @@ def judge(
     found = facts.calibration
     if found is None:
         return False, uncalibrated
+    made_for = next(filter(None, (_made_for(found, baseline, run) for run in runs)), ())
+    if made_for:
+        return False, sentences.calibrated_for(made_for, found.measured_at, runs[-1].plan.name)
     if found.false_positives:
         names = [name for run in found.runs for name in run.false_positives]
         return False, sentences.false_positives(found.false_positives, len(found.runs), names)
     if found.expired(datetime.fromisoformat(created_at)):
         return False, sentences.expired(found.measured_at, found.epoch.plan)
     case = compare.scored_case(runs[-1])
-    axis = None if case is None else found.axis(compare.axis(case.name, "dspark"))
+    name = None if case is None else compare.axis(case.name, "dspark")
+    axis = None if name is None else found.axis(name)
+    if axis is None or axis.noise_floor_pct is None:
+        return False, sentences.noise_unknown(found.measured_at, name, found.epoch.plan)
+    if not axis.rebuilds:
+        return False, sentences.no_rebuild(found.measured_at, found.epoch.plan)
     return True, sentences.calibrated(found.measured_at, len(found.runs), axis)
+
+
+def _made_for(found: Calibration, baseline: ArmIdentity, run: HarnessResult) -> tuple[str, ...]:
+    """What the calibration was made for instead of the machine and instrument of ``run``."""
+    here = machine_of(run.environment)
+    if found.machine.hostname_sha256 != here.hostname_sha256:
+        return ("another machine",)
+    epoch = epoch_of(baseline, run.plan, here.driver)
+    return ("another harness",) if epoch is None else differences(here, epoch, found)

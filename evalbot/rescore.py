@@ -38,18 +38,23 @@ def rescore(record: Record) -> Verdict:
 
 
 def _check_calibration(record: Record) -> None:
-    """The calibration must be what its own runs give, of this instrument, and say what the record says."""
+    """The calibration must be what its own runs give, and what is said of publishing what follows from it.
+
+    Only the reason that no calibration matched is taken as it stands: those that did not are not kept.
+    """
     found = record.facts.calibration
     if record.calibration != found:
         raise BadRequest("The record holds two different calibrations: it was changed.")
-    if found is not None:
-        plan = record.runs[-1].plan if record.runs else None
-        epoch = plan and publish.epoch_of(record.identity.baseline, plan, found.epoch.driver)
-        if found != pooled(found.machine, found.epoch, found.runs) or (plan and epoch != found.epoch):
-            raise BadRequest(
-                "The calibration of the record is not what its own runs give, or is of another instrument: "
-                "it was changed, or written by another evalbot version."
-            )
-    may, _ = publish.judge(record.facts, record.runs, record.created_at, record.publishable_reason)
-    if may != record.publishable:
-        raise BadRequest("What the record says of being publishable is not what its calibration gives.")
+    if found is not None and found != pooled(found.machine, found.epoch, found.runs):
+        raise BadRequest(
+            "The calibration of the record is not what its own runs give: it was changed, or written by "
+            "another evalbot version."
+        )
+    given = publish.judge(
+        record.facts, record.identity.baseline, record.runs, record.created_at, record.publishable_reason
+    )
+    if given != (record.publishable, record.publishable_reason):
+        raise BadRequest(
+            "What the record says of being publishable is not what its calibration gives: it was changed, or "
+            "written by another evalbot version."
+        )

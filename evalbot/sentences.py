@@ -283,13 +283,27 @@ def false_positives(count: int, runs: int, names: Iterable[str]) -> str:
     )
 
 
-def calibrated(measured_at: str, runs: int, axis: AxisNoise | None) -> str:
-    """``axis``: the scored one, where it was calibrated."""
-    floor = (
-        f", noise floor of {axis_title(axis.name)} ±{percent(axis.noise_floor_pct, signed=False)}"
-        if axis is not None and axis.noise_floor_pct is not None
-        else ""
+def noise_unknown(measured_at: str, axis: str | None, plan: str) -> str:
+    """``axis``: the one that is scored; None where none is."""
+    of = "a scored DSpark axis" if axis is None else axis_title(axis)
+    return (
+        f"This machine's calibration of {_day(measured_at)} knows no noise floor of {of}: "
+        f"run evalbot calibrate --plan {plan}."
     )
+
+
+def no_rebuild(measured_at: str, plan: str) -> str:
+    """No run of the calibration says what builds of one source differ by."""
+    return (
+        f"This machine's calibration of {_day(measured_at)} has no run against a rebuild: "
+        f"run evalbot calibrate --runs 2 --plan {plan}."
+    )
+
+
+def calibrated(measured_at: str, runs: int, axis: AxisNoise) -> str:
+    """Why a machine may publish. ``axis``: the scored one, whose noise floor is known."""
+    assert axis.noise_floor_pct is not None
+    floor = f", noise floor of {axis_title(axis.name)} ±{percent(axis.noise_floor_pct, signed=False)}"
     many = f"{runs} run{'s' if runs > 1 else ''}"
     latest = f"the latest on {_day(measured_at)}"
     return f"This machine is calibrated: {many} of main against itself, {latest}{floor}."

@@ -164,7 +164,7 @@ class Record(Frozen):
     publishable: bool = False
     """Whether this machine may publish the verdict. The verdict itself is the same either way."""
     publishable_reason: str = ""
-    """A sentence: why, or why not. Empty where nobody asked."""
+    """A sentence: why, or why not."""
 
 
 EXIT_CODES: dict[Outcome, int] = {

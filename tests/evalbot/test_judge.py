@@ -9,11 +9,9 @@ import msgspec
 import pytest
 
 from evalbot import judge, publish
+from evalbot.errors import BadRequest
 from evalbot.rescore import rescore
-from evalbot.types import Facts
-from tests.evalbot.results import run
-from tests.evalbot.test_publish import calibrated
-from tests.evalbot.test_record import record_of
+from tests.evalbot.test_publish import calibrated, record
 
 
 @pytest.fixture
@@ -47,14 +45,9 @@ def test_an_added_or_a_missing_file_or_package_is_a_difference(tree: Path) -> No
 
 
 def test_a_strangers_verdict_stands_here_and_may_not_be_published() -> None:
-    found = calibrated()
-    known, strange = (Facts(calibration=found, stranger=said) for said in (None, "Judged by evalbot 1."))
-    plain = record_of(run(), facts=known)
-    assert publish.judge(known, plain.runs, plain.created_at, "")[0]
-    assert publish.judge(strange, plain.runs, plain.created_at, "") == (False, publish.STRANGER)
-    record = msgspec.structs.replace(
-        record_of(run(), facts=Facts(stranger="Judged by evalbot 1.")),
-        publishable=False,
-        publishable_reason=publish.STRANGER,
-    )
-    assert rescore(record).outcome == plain.verdict.outcome
+    ours, strange = record(calibrated()), record(calibrated(), stranger="Judged by evalbot 1.")
+    assert ours.publishable
+    assert (strange.publishable, strange.publishable_reason) == (False, publish.STRANGER)
+    assert rescore(strange).outcome == rescore(ours).outcome
+    with pytest.raises(BadRequest, match="being publishable"):
+        rescore(msgspec.structs.replace(strange, publishable=True))

@@ -13,7 +13,7 @@ from evalbot.errors import BadRequest
 from evalbot.rescore import rescore
 from evalbot.types import ArmIdentity, Facts, Record
 from harness.calibration import Calibration, CalibrationRun, Epoch, pooled
-from harness.schema import Machine, encode_json
+from harness.schema import HarnessResult, Machine, encode_json
 from tests.evalbot.results import plan, run
 from tests.evalbot.test_record import record_of
 from tests.evalbot.test_speech import shown
@@ -37,13 +37,20 @@ def calibrated(
         measured_at=at, kind="same", seed=1, differences={"chat:dspark": (0.01, -0.01, 0.0, 0.02)},
         false_positives=alarms,
     )  # fmt: skip
-    return pooled(machine, epoch(**changes), (made, msgspec.structs.replace(made, false_positives=())))
+    rebuilt = msgspec.structs.replace(made, kind="rebuild", false_positives=())
+    return pooled(machine, epoch(**changes), (made, rebuilt))
+
+
+def run_on(machine: Machine = HERE) -> HarnessResult:
+    seen = run()
+    here = msgspec.structs.asdict(machine)
+    return msgspec.structs.replace(seen, environment=msgspec.structs.replace(seen.environment, **here))
 
 
 def record(found: Calibration | None = None, uncalibrated: str = "Never asked.", **facts: object) -> Record:
     known = Facts(calibration=found, **facts)
-    plain = record_of(run(), facts=known)
-    may, why = publish.judge(known, plain.runs, plain.created_at, uncalibrated)
+    plain = record_of(run_on(), facts=known)
+    may, why = publish.judge(known, BASELINE, plain.runs, plain.created_at, uncalibrated)
     identity = msgspec.structs.replace(plain.identity, baseline=BASELINE)
     return msgspec.structs.replace(
         plain, identity=identity, calibration=found, publishable=may, publishable_reason=why
@@ -123,12 +130,71 @@ def test_a_machine_that_raised_a_false_alarm_publishes_nothing() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("machine", "said"),
+    [
+        ({"hostname_sha256": "x"}, "another machine"),
+        ({"cpu": "x"}, "another CPU"),
+        ({"cores": 4}, "2 cores"),
+        ({"gpu": None}, "another GPU"),
+        ({"driver": "570"}, "another driver"),
+    ],
+)
+@pytest.mark.parametrize("run", [0, 1])
+def test_a_run_on_another_machine_than_the_calibrated_one_publishes_nothing(
+    machine: dict[str, object], said: str, run: int
+) -> None:
+    here, elsewhere = run_on(), run_on(msgspec.structs.replace(HERE, **machine))
+    runs = (here, elsewhere) if run else (elsewhere, here)
+    known = Facts(calibration=calibrated())
+    assert publish.judge(known, BASELINE, runs, "2024-05-01T10:00:00Z", "") == (
+        False,
+        f"This machine's calibration of 2024-04-20 is for {said}: run evalbot calibrate --plan fake.",
+    )
+    moved = msgspec.structs.replace(record(calibrated()), runs=(elsewhere,))
+    with pytest.raises(BadRequest, match="being publishable"):
+        rescore(moved)
+
+
+def test_a_calibration_of_another_instrument_publishes_nothing() -> None:
+    for changes in ({"driver": "570"}, {"harness_sha256": "x"}, {"plan_sha256": "x"}, {"models_sha256": "x"}):
+        found = record(calibrated(**changes))
+        assert not found.publishable
+        assert "is for another" in found.publishable_reason
+
+
+def test_without_a_rebuild_nobody_knows_what_builds_differ_by_and_nothing_is_published() -> None:
+    found = calibrated()
+    same = pooled(HERE, epoch(), [made for made in found.runs if made.kind == "same"])
+    assert (record(same).publishable, record(same).publishable_reason) == (
+        False,
+        "This machine's calibration of 2024-04-20 has no run against a rebuild: "
+        "run evalbot calibrate --runs 2 --plan fake.",
+    )
+
+
+@pytest.mark.parametrize("differences", [{"chat:dspark": (0.01,)}, {"chat:ar": (0.01, -0.01)}])
+def test_without_a_noise_floor_of_the_scored_axis_nothing_is_published(
+    differences: dict[str, tuple[float, ...]],
+) -> None:
+    made = [msgspec.structs.replace(each, differences=differences) for each in calibrated().runs]
+    found = record(pooled(HERE, epoch(), made))
+    assert (found.publishable, found.publishable_reason) == (
+        False,
+        "This machine's calibration of 2024-04-20 knows no noise floor of DSpark decode (chat): "
+        "run evalbot calibrate --plan fake.",
+    )
+
+
 def test_an_emulated_run_publishes_nothing() -> None:
     assert record(calibrated(), emulated=True).publishable_reason == "Emulated: no engine was measured."
 
 
 def test_without_a_measurement_there_is_nothing_to_publish() -> None:
-    assert publish.judge(Facts(), (), "2024-05-01T10:00:00Z", "") == (False, "Nothing was measured.")
+    assert publish.judge(Facts(), BASELINE, (), "2024-05-01T10:00:00Z", "") == (
+        False,
+        "Nothing was measured.",
+    )
 
 
 def test_being_publishable_never_changes_the_verdict() -> None:
@@ -155,10 +221,11 @@ def test_a_record_is_judged_again_with_its_own_calibration() -> None:
     ("changes", "said"),
     [
         ({"publishable": False}, "being publishable"),
+        ({"publishable_reason": "This machine is calibrated."}, "being publishable"),
         ({"calibration": None}, "two different calibrations"),
         (
             {"identity": msgspec.structs.replace(record().identity, baseline=ArmIdentity())},
-            "another instrument",
+            "being publishable",
         ),
     ],
 )

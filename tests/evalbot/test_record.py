@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from evalbot import by_round
+from evalbot import by_round, publish
 from evalbot import record as records
 from evalbot.config import policy_sha256
 from evalbot.errors import BadRequest, InfraError
 from evalbot.rescore import rescore
 from evalbot.score import deciding, score
-from evalbot.types import RECORD_VERSION, Facts, Identity, Record, Request
+from evalbot.types import RECORD_VERSION, ArmIdentity, Facts, Identity, Record, Request
 from harness.schema import HarnessResult, Policy, encode_json
 from tests.evalbot.results import Behaviour, run
 
@@ -24,6 +24,7 @@ from tests.evalbot.results import Behaviour, run
 def record_of(*runs: HarnessResult, facts: Facts | None = None) -> Record:
     policy, known = Policy(), facts or Facts()
     analysis = deciding(runs, policy)
+    may, why = publish.judge(known, ArmIdentity(), runs, "2024-05-01T10:00:00Z", "")
     return Record(
         schema_version=RECORD_VERSION, created_at="2024-05-01T10:00:00Z", evalbot_version="0.1.0",
         request=Request(head="work", base="main", plan="fake", seed=7),
@@ -31,6 +32,7 @@ def record_of(*runs: HarnessResult, facts: Facts | None = None) -> Record:
         policy=policy, facts=known, runs=runs, measurements=analysis.measurements,
         comparisons=analysis.comparisons, gates=analysis.gates, verdict=score(runs, policy, known),
         sandbox="none", acceptance=by_round.acceptance(runs), definitions=by_round.DEFINITIONS,
+        publishable=may, publishable_reason=why,
     )  # fmt: skip
 
 
