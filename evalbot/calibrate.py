@@ -132,6 +132,7 @@ def run_of(
             *(gate.name for gate in judged if gate.state == "FAIL"),
         ),
         launch_s=launch_times(result),
+        looks={case.name: tuple(2 * quads for quads in case.looks) for case in result.plan.cases},
     )
 
 

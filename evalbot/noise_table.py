@@ -56,7 +56,7 @@ def foot(calibration: Calibration) -> list[str]:
         f"{kinds.count('rebuild')} against a rebuild.",
         f"False positives: {alarms} {len(kinds)} runs.",
         "Noise floor: half-width of the 95% interval of one run. Detectable: gain that one run shows with a "
-        "probability of 80%. Builds: standard deviation between builds of one source.",
+        "probability of 80% at its first look. Builds: standard deviation between builds of one source.",
         f"Valid until {until}, and as long as harness, plan, driver and models stay what they are.",
     ]
 

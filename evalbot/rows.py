@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from evalbot import sentences
 from evalbot.types import Record
-from harness import compare, figures
+from harness import compare, figures, gates
 from harness.figures import ABSENT, Derived
 from harness.schema import Arm, Case, Comparison, GateResult
 
@@ -73,7 +73,8 @@ def axes(record: Record) -> list[Row]:
     rows = _scored(record, case) if case else []
     for guard in run.plan.cases:
         if guard.role == "guard":
-            for kind in _guard_kinds(guard):
+            for metric in guard.metrics:
+                kind = gates.guarded_kind(guard, metric)
                 title = f"guard {guard.name}: {sentences.KINDS[kind]}, {compare.UNITS[kind]}"
                 rows.append(_compared(record, compare.axis(guard.name, kind), title))
     rows.append(_valued(record, "accuracy:ppl", "perplexity"))
@@ -194,11 +195,6 @@ def _extra_of_rates(record: Record, case: Case) -> int:
         if main and changed:
             derived.append((changed.value, main.value, figures.change))
     return figures.extra_digits(derived)
-
-
-def _guard_kinds(guard: Case) -> list[str]:
-    decode = "dspark" if "dspark" in guard.modes else "ar"
-    return [decode if metric == "decode" else metric for metric in guard.metrics]
 
 
 def _compared(record: Record, axis: str, title: str, extra: int | None = None) -> Row:

@@ -14,17 +14,15 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 import numpy as np
-from scipy import stats as distributions
-from statsmodels.stats.power import TTestPower
 
-from harness import stats
-from harness.schema import Frozen, Machine, encode_json
+from harness import spending, stats
+from harness.schema import Frozen, Machine, Policy, encode_json
 
 VALID_FOR = timedelta(days=30)
 MAX_RUNS = 20
 """Only the latest runs are kept: the machine may have changed slowly."""
-CONFIDENCE = 0.95
-POWER = 0.80
+CONFIDENCE = Policy().confidence
+"""A calibration belongs to a machine and not to a policy, so it speaks of the usual one."""
 
 
 class Epoch(Frozen, frozen=True):
@@ -50,6 +48,8 @@ class CalibrationRun(Frozen, frozen=True):
     """The tier and the failed gates that this run would have given to a change."""
     launch_s: dict[str, float] = {}
     """Median seconds of a launch, by case."""
+    looks: dict[str, tuple[int, ...]] = {}
+    """Pairs at each look that the plan has, by case; a case that is not here is judged once."""
 
 
 class AxisNoise(Frozen, frozen=True):
@@ -68,7 +68,8 @@ class AxisNoise(Frozen, frozen=True):
     """Variance between builds of one source, in squared log units; None without a rebuild."""
     rebuilds: int
     detectable_pct: float | None
-    """Gain that a paired t-test of one run shows at 5 % with a probability of 80 %."""
+    """Gain that one run shows with a probability of 80 % as early as at its first look, which tests more
+    strictly than 5 % where there are later ones."""
 
 
 class Calibration(Frozen, frozen=True):
@@ -142,6 +143,8 @@ def axis_noise(name: str, runs: Sequence[CalibrationRun]) -> AxisNoise:
     spread = None if sd is None else _spread(groups, pairs, sd)
     rebuilt = [group for kind, group in found if kind == "rebuild"]
     tau2 = between_builds(rebuilt, sd)
+    planned = [run.looks.get(name.partition(":")[0]) for run in runs if run.differences.get(name)]
+    looks = planned[-1] or (pairs,)
     return AxisNoise(
         name=name,
         pairs=pairs,
@@ -150,7 +153,7 @@ def axis_noise(name: str, runs: Sequence[CalibrationRun]) -> AxisNoise:
         noise_floor_pct=None if spread is None else _percent(_half_width(spread, pairs)),
         tau2=tau2,
         rebuilds=len(rebuilt),
-        detectable_pct=None if spread is None else _percent(_detectable(spread, tau2 or 0.0, pairs)),
+        detectable_pct=None if sd is None else _percent(_detectable(groups, looks, sd, tau2 or 0.0)),
     )
 
 
@@ -188,20 +191,23 @@ def _spread(groups: Sequence[np.ndarray], pairs: int, sd: float) -> float:
 
 def _half_width(spread: float, pairs: int) -> float | None:
     """Half-width of the interval of one run, in log units."""
-    kept = pairs - 2 * int(stats.TRIM * pairs)
-    return None if kept < 2 else _t(kept - 1) * spread / math.sqrt(pairs)
+    freedom = _freedom(pairs)
+    return None if freedom < 1 else stats.t_beyond((1 - CONFIDENCE) / 2, freedom) * spread / math.sqrt(pairs)
 
 
-def _detectable(spread: float, tau2: float, pairs: int) -> float | None:
-    """Minimum detectable effect in log units: of a paired t-test whose mean also varies by tau2."""
-    if pairs < 2:
+def _detectable(groups: Sequence[np.ndarray], looks: tuple[int, ...], sd: float, tau2: float) -> float | None:
+    """Effect in log units that the first look finds in 80 of 100 runs, where the mean also varies by tau2."""
+    first, freedom = looks[0], _freedom(looks[0])
+    if freedom < 1:
         return None
-    size = TTestPower().solve_power(nobs=pairs, alpha=1 - CONFIDENCE, power=POWER)
-    return float(size) * math.sqrt(spread**2 + pairs * tau2)
+    tail = spending.tails(looks, 1 - CONFIDENCE, 2)[0]
+    se = math.sqrt(_spread(groups, first, sd) ** 2 / first + tau2)
+    return stats.detectable(tail, freedom) * se
 
 
-def _t(freedom: int) -> float:
-    return float(distributions.t.isf((1 - CONFIDENCE) / 2, freedom))
+def _freedom(pairs: int) -> int:
+    """Degrees of freedom of the trimmed mean of so many pairs."""
+    return pairs - 2 * int(stats.TRIM * pairs) - 1
 
 
 def _percent(log_units: float | None) -> float | None:

@@ -20,7 +20,7 @@ from harness import compare, environment
 from harness.calibration import Calibration
 from harness.schema import Fitness, Policy, encode_json
 from tests.evalbot.fake_repo import FakeRepo
-from tests.evalbot.results import Behaviour, run
+from tests.evalbot.results import Behaviour, plan, run
 from tests.evalbot.test_cli import evalbot
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -46,6 +46,7 @@ def test_runs_alternate_between_one_build_and_a_rebuild_and_are_not_cut_short(re
     assert headline.noise_floor_pct is not None
     assert 0.05 < headline.noise_floor_pct < 0.6
     assert found.pair_s("chat:dspark") == 2.0
+    assert found.runs[0].looks == {case.name: tuple(2 * n for n in case.looks) for case in plan().cases}
     assert found.false_positives == 0
 
 
