@@ -47,6 +47,7 @@ class Account:
 
     @contextlib.contextmanager
     def stage(self, name: str, detail: str) -> Iterator[None]:
+        """Tell the listener that a stage begins, and add what it takes to ``timings``, failed or not."""
         self.listener.stage(name, detail)
         started = time.monotonic()
         try:
@@ -66,6 +67,7 @@ class Account:
                 return
 
     def stop(self, error: EvalbotError) -> None:
+        """Keep what ended the evaluation: the verdict will say it."""
         self.facts = msgspec.structs.replace(self.facts, stop=Stop(cause=error.cause, sentence=str(error)))
 
     def record(self, head: str, base: str) -> Record:

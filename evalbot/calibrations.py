@@ -13,10 +13,12 @@ from harness.schema import Machine, encode_json
 
 
 def directory() -> Path:
+    """Where all of them lie; it need not exist yet."""
     return cache_directory() / "calibrations"
 
 
 def path_of(key: str) -> Path:
+    """Where the one of a key (``key_of``) lies, or would lie."""
     return directory() / f"{key}.json"
 
 

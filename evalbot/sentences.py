@@ -59,6 +59,7 @@ def in_percent(ratios: Interval) -> Interval:
 
 
 def improved(axis: Comparison, tier: Tier, bar_pct: float, low_pct: float) -> str:
+    """A tier is proven by ``low_pct``, the lower bound of the gain, which reaches ``bar_pct``."""
     return (
         f"{compared(axis)}; the lower bound{_over_looks(axis)} {percent(low_pct)} reaches {tier} "
         f"(bar {percent(bar_pct)}) and every gate passed."
@@ -66,6 +67,7 @@ def improved(axis: Comparison, tier: Tier, bar_pct: float, low_pct: float) -> st
 
 
 def below_tiers(axis: Comparison, high_pct: float, bar_pct: float) -> str:
+    """No tier: ``high_pct``, the upper bound of the gain, stays below ``bar_pct``."""
     return (
         f"{compared(axis)}; even the upper bound{_over_looks(axis)} {percent(high_pct)} is below XS "
         f"(bar {percent(bar_pct)}).{_could_see(axis)}"
@@ -109,11 +111,13 @@ def _could_see(axis: Comparison) -> str:
 
 
 def identical(comparison: str | None) -> str:
+    """Nothing that is measured differs. ``comparison``: what a run read all the same, if one was made."""
     read = f" This run read {comparison}: noise of this machine." if comparison else ""
     return f"Outside pinned paths the change equals main byte for byte, so nothing measured can differ.{read}"
 
 
 def set_aside_only(paths: Iterable[str]) -> str:
+    """The change is to ``paths`` alone, which always come from main."""
     listed = listing(paths)
     return (
         f"Your copy of {listed} was set aside and main's was used; nothing measured differs, "
@@ -122,6 +126,7 @@ def set_aside_only(paths: Iterable[str]) -> str:
 
 
 def touches_pinned(paths: Iterable[str]) -> str:
+    """The change is to ``paths``, which always come from main, and to others."""
     listed = listing(paths)
     return (
         f"Not scored: the change touches {listed}, which always come from main when something is measured. "
@@ -165,6 +170,7 @@ def gaps(axes: Iterable[str]) -> str:
 
 
 def rejected(gate: GateResult, others: int) -> str:
+    """``gate`` failed twice, and so did ``others`` more."""
     more = (
         f" {others} more gate{'s' if others > 1 else ''} failed in both measurements too." if others else ""
     )
@@ -186,22 +192,26 @@ def environment(share: float, bar: float, example: str) -> str:
 
 
 def unscorable(gate: GateResult) -> str:
+    """``gate`` says that nothing valid was measured."""
     return (
         f"Nothing was judged, because the run itself is not valid ({gate.name}): {gate.reason.rstrip('.')}."
     )
 
 
 def stopped(error: str) -> str:
+    """``error``: a fault of our own, as a sentence."""
     return f"The measurement stopped: {error.rstrip('.')}. The change was not judged."
 
 
 def launch_failed(stage: str, detail: str, times: int) -> str:
+    """The candidate does not run. ``stage``: what its worker was last asked to do."""
     return (
         f"The candidate's worker failed {times} times, at last while it was to {stage}: {detail.rstrip('.')}."
     )
 
 
 def baseline_launch_failed(stage: str, detail: str, times: int) -> str:
+    """Main does not run. ``stage``: what its worker was last asked to do."""
     return (
         f"main's own worker failed {times} times, at last while it was to {stage}: {detail.rstrip('.')}. "
         "The change was not judged."
@@ -257,6 +267,7 @@ def publishable(may: bool, why: str) -> str:
 
 
 def uncalibrated(plan: str) -> str:
+    """No calibration of this machine was found at all."""
     return f"This machine has no calibration yet: run evalbot calibrate --plan {plan}."
 
 
@@ -269,6 +280,7 @@ def calibrated_for(differences: Iterable[str], measured_at: str, plan: str) -> s
 
 
 def expired(measured_at: str, plan: str) -> str:
+    """The latest run of the calibration is too old."""
     return (
         f"This machine's calibration of {_day(measured_at)} is older than {VALID_FOR.days} days: "
         f"run evalbot calibrate --plan {plan}."
@@ -315,6 +327,7 @@ def unfit_baseline(gate: GateResult) -> str:
 
 
 def unfit_calibration(share: float, why: str) -> str:
+    """Why a run calibrates nothing: ``share`` of its pairs are invalid. ``why``: of one launch."""
     return (
         f"Nothing was calibrated, because {share:.0%} of the pairs were made on an unfit machine. "
         f"{why} Calibrate again when the machine is quiet."

@@ -179,6 +179,7 @@ class Emulator:
         self._used: set[tuple[Mode, int | None]] = set()
 
     def serve(self) -> None:
+        """Answer requests until Shutdown. Raises ChannelClosed when the manager hangs up."""
         does = self._behaviour.under(self._launch)
         print(does.printed, flush=True)
         self._misbehave(does, "start")

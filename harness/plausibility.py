@@ -18,6 +18,8 @@ ENOUGH_REPEATS = 4
 
 @dataclass(frozen=True)
 class Finding:
+    """What a check saw, the bar it was held against, and what is wrong, if anything is."""
+
     observed: str
     bar: str
     fault: str | None
@@ -31,6 +33,7 @@ def distinct_4gram(token_ids: Sequence[int]) -> float | None:
 
 
 def engine_reports(result: HarnessResult, arm: Arm) -> list[EngineReport]:
+    """What the workers of an arm said of themselves, by launch; those of failed launches are left out."""
     return [
         launch.engine
         for launch in result.launches

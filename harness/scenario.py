@@ -166,12 +166,15 @@ class Behaviour(Frozen, frozen=True):
 
 
 class Scenario(Frozen, frozen=True):
+    """What both arms do, and the noise of the machine that they are played on."""
+
     description: str = ""
     noise: NoiseModel = NoiseModel()
     baseline: Behaviour = Behaviour()
     candidate: Behaviour = Behaviour()
 
     def behaviour(self, arm: Arm) -> Behaviour:
+        """What one arm does."""
         return self.baseline if arm == "baseline" else self.candidate
 
 
