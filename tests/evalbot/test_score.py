@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from evalbot.score import analyse, missing, needs_confirmation, score
 from evalbot.types import Facts, Stop, Verdict
-from harness.schema import Comparison, HarnessResult, Policy, Sample, encode_json
+from harness.schema import Burst, Comparison, Fitness, HarnessResult, Launch, Policy, Sample, encode_json
 from tests.evalbot.results import Behaviour, failure, run
 
 POLICY = Policy()
@@ -230,3 +230,62 @@ def test_a_gate_left_open_in_either_run_leaves_no_tier() -> None:
     assert score((clean,), POLICY, FACTS).tier is not None
     for pair in ((clean, noisy), (noisy, clean)):
         assert score(pair, POLICY, FACTS).outcome == "inconclusive"
+
+
+def _busy(result: HarnessResult, launches: set[int]) -> HarnessResult:
+    """The run on a machine whose host took the CPU away during some launches."""
+
+    def watched(launch: Launch) -> Launch:
+        stolen = 60.0 if launch.launch in launches else 0.1
+        return msgspec.structs.replace(launch, after=Fitness(steal_pct=stolen))
+
+    return msgspec.structs.replace(result, launches=tuple(map(watched, result.launches)))
+
+
+def test_a_worker_that_dies_on_an_unfit_machine_is_nobodys_fault() -> None:
+    died = run(candidate=Behaviour(failures=(failure(), failure())))
+    numbers = {launch.launch for launch in died.launches if launch.failure is not None}
+    assert score((died,), POLICY, FACTS).outcome == "build-failed"
+    verdict = score((_busy(died, numbers),), POLICY, FACTS)
+    assert (verdict.outcome, verdict.axis) == ("error", "environment")
+
+
+def test_an_unfit_machine_rejects_no_speed_and_earns_none() -> None:
+    for candidate in (SLOW, FAST):
+        measured = run(candidate=candidate)
+        busy = _busy(measured, {launch.launch for launch in measured.launches if launch.launch % 3 == 0})
+        assert score((busy, busy), POLICY, FACTS).outcome == "error"
+
+
+def test_wrong_output_is_rejected_on_any_machine() -> None:
+    measured = run(candidate=replace(FAST, wrong_token_at=3))
+    busy = _busy(measured, {launch.launch for launch in measured.launches})
+    assert score((busy, busy), POLICY, FACTS).outcome == "reject"
+
+
+def test_a_confirmation_on_an_unfit_machine_confirms_nothing_and_clears_nothing() -> None:
+    first, second = run(candidate=SLOW), run(candidate=SLOW, seed=1)
+    busy = _busy(second, {launch.launch for launch in second.launches})
+    verdict = score((first, busy), POLICY, FACTS)
+    assert verdict.outcome == "error"
+    assert "not fit" in verdict.reason
+
+
+def test_a_second_measurement_that_decides_nothing_is_not_called_a_pass() -> None:
+    verdict = score((run(candidate=SLOW), run(candidate=replace(SLOW, noise=0.4), seed=1)), POLICY, FACTS)
+    assert verdict.outcome == "inconclusive"
+    assert "was not decided by a fresh second one" in verdict.reason
+
+
+def test_output_in_one_piece_is_no_way_to_choose_what_counts() -> None:
+    measured = run(candidate=FAST)
+
+    def whole(s: Sample) -> Sample:
+        if (s.arm, s.mode, s.quad) != ("candidate", "dspark", 0):
+            return s
+        last = s.bursts[-1].elapsed_s
+        return msgspec.structs.replace(s, bursts=(Burst(elapsed_s=last, tokens=len(s.token_ids)),))
+
+    holed = msgspec.structs.replace(measured, samples=tuple(map(whole, measured.samples)))
+    assert score((holed, holed), POLICY, FACTS).outcome in ("error", "reject")
+    assert score((holed, holed), POLICY, FACTS).tier is None

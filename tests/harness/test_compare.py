@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import msgspec
+import numpy as np
 import pytest
 
 from harness import compare
-from harness.schema import Fitness, HarnessResult, Interval, Launch, LaunchFailure, Policy, Sample
+from harness.schema import Burst, Fitness, HarnessResult, Interval, Launch, LaunchFailure, Policy, Sample
 from tests.fakes import results
 from tests.fakes.results import result, sample
 
@@ -189,3 +190,38 @@ def test_the_shown_value_of_an_arm_is_over_the_pairs_that_are_compared() -> None
     assert candidate is not None
     assert (main.value, candidate.value) == pytest.approx((found.baseline, found.candidate))
     assert candidate.value / main.value == pytest.approx(found.ratio)
+
+
+def test_a_rate_whose_acceptance_depends_on_the_prompt_has_its_error_over_prompts() -> None:
+    some = _with_rounds(result(plan=SIX_QUADS), 3, [2] * 10)
+    found = compare.judged(some, POLICY)["main:dspark"]
+    tau = np.log([2.0 / 2.5] * 3 + [1.0] * 3)
+    assert found.estimate is not None
+    assert found.estimate.mean == pytest.approx(tau.mean())
+    # Rounds cost the same in every launch, so all of the spread is the prompts', and there are six of them.
+    assert found.estimate.se == pytest.approx(tau.std(ddof=1) / math.sqrt(6), rel=0.1)
+    assert found.estimate.df == 5
+
+
+def test_with_equal_acceptance_the_error_is_that_of_the_launches_alone() -> None:
+    wobble = [1.0, 1.02, 0.99, 1.01, 0.98, 1.0, 1.03]
+    run = result(plan=SIX_QUADS, dspark=1.1, noise=lambda launch: wobble[launch.launch % 7])
+    found = compare.judged(run, POLICY)
+    dspark, rounds = found["main:dspark"].estimate, found["main:round"].estimate
+    assert dspark is not None
+    assert rounds is not None
+    assert (dspark.se, dspark.df) == pytest.approx((rounds.se, rounds.df))
+
+
+def test_an_output_in_one_piece_leaves_a_hole() -> None:
+    run = result()
+    assert not any(compare.gaps(run, "main", kind) for kind in compare.RATES)
+
+    def whole(s: Sample) -> Sample:
+        if (s.arm, s.mode, s.quad) != ("candidate", "dspark", 1):
+            return s
+        return msgspec.structs.replace(s, bursts=(Burst(elapsed_s=1.0, tokens=21),))
+
+    holed = msgspec.structs.replace(run, samples=tuple(map(whole, run.samples)))
+    assert compare.gaps(holed, "main", "dspark")
+    assert not compare.gaps(holed, "main", "ar")
