@@ -6,6 +6,7 @@ import hashlib
 import math
 import os
 import platform
+import resource
 import threading
 import time
 from contextlib import suppress
@@ -24,6 +25,8 @@ from harness.schema import Environment, Fitness, Machine
 PROBE_BYTES = 256 * 1024 * 1024
 """Large against any cache, so that the probe reads memory."""
 PROBE_REPEATS = 8
+GUESTS = frozenset({"guest", "guest_nice"})
+"""Times that the kernel counts as user and nice time too."""
 FRESH_S = 1.0
 """A reading of the machine that is younger than this stands for the next launch too."""
 
@@ -75,25 +78,29 @@ class Watch:
         self._gpu = gpu.find()
         self._last: Fitness | None = None
         self._last_at = -math.inf
-        self._cpu_times = psutil.cpu_times()
+        self._cpu_times, self._own = psutil.cpu_times(), _own_cpu_s()
 
     def before(self) -> Fitness:
+        """The machine just before a launch. What accumulates is counted from here on and not known yet."""
         if self._last is None or time.perf_counter() - self._last_at > FRESH_S:
             self._read()
         assert self._last is not None
-        self._cpu_times = psutil.cpu_times()
-        return msgspec.structs.replace(self._last, steal_pct=None)
+        self._cpu_times, self._own = psutil.cpu_times(), _own_cpu_s()
+        return msgspec.structs.replace(self._last, steal_pct=None, foreign_cpu_pct=None)
 
     def after(self) -> Fitness:
-        return self._read(_steal_pct(self._cpu_times))
+        """The machine just after a launch, whose worker must have ended and been waited for."""
+        foreign = _foreign_pct(self._cpu_times, self._own)
+        return self._read(_steal_pct(self._cpu_times), foreign)
 
-    def _read(self, steal_pct: float | None = None) -> Fitness:
+    def _read(self, steal_pct: float | None = None, foreign_cpu_pct: float | None = None) -> Fitness:
         # The GPU first: its clocks and temperature are still those of the launch.
         seen = self._gpu.state() if self._gpu else GpuState()
         self._last = Fitness(
             probe_s=self._probe.seconds(),
             load_average=os.getloadavg()[0],
             steal_pct=steal_pct,
+            foreign_cpu_pct=foreign_cpu_pct,
             cpu_mhz=_cpu_mhz(),
             gpu_sm_mhz=seen.sm_mhz,
             gpu_memory_mhz=seen.memory_mhz,
@@ -110,10 +117,10 @@ class Unwatched:
     """Takes the place of ``Watch`` where the machine's fitness is nobody's question."""
 
     def before(self) -> None:
-        return None
+        """Nothing is read."""
 
     def after(self) -> None:
-        return None
+        """Nothing is read."""
 
 
 def machine() -> Machine:
@@ -135,6 +142,26 @@ def _steal_pct(since: Any) -> float | None:
     if not hasattr(now, "steal") or total <= 0:
         return None
     return float(max(0.0, 100 * (now.steal - since.steal) / total))
+
+
+def _own_cpu_s() -> float:
+    """CPU time of this process and of all its children that have ended, in seconds."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _foreign_pct(since: Any, own_since: float) -> float | None:
+    """Busy time since ``since`` (psutil.cpu_times) that was not our own, in percent of all cores' time.
+
+    A child of the worker that it never waited for counts as foreign: nobody learns what it used.
+    """
+    now = psutil.cpu_times()
+    spent = {name: getattr(now, name) - getattr(since, name) for name in now._fields if name not in GUESTS}
+    total = sum(spent.values())
+    if total <= 0:
+        return None
+    busy = total - sum(spent.get(name, 0.0) for name in ("idle", "iowait", "steal"))
+    return float(max(0.0, 100 * (busy - (_own_cpu_s() - own_since)) / total))
 
 
 def _cpu_mhz() -> float | None:

@@ -12,12 +12,18 @@ from collections.abc import Sequence
 from harness.schema import Fitness, HarnessResult, Launch
 
 PROBE_BAND = 1.5
-"""Ratio, either way, to the session's median probe. On a 2-core virtual machine 60 probes stayed within 1.13
+"""Ratio, either way, to the session's median probe: it tells a machine whose cores are all taken or slow, and
+``FOREIGN_MAX_PCT`` one of which some are taken. On a 2-core virtual machine 60 probes stayed within 1.13
 of their median when it was idle and within 1.15 with one core busy (a shorter probe once reached 1.34); with
 both cores busy, which leaves half the speed, they took 2.0 times as long."""
-STEAL_MAX_PCT = 5.0
-"""A launch that lost a twentieth of the machine is off by more than any floor (2 %) or tier allows for;
-a shared virtual machine lost 0.1 to 0.5 % in launches of a real engine."""
+STEAL_MAX_PCT = 2.0
+"""A launch that lost more is off by more than the floors (2 %) and the lowest tier (2 %) allow for; a shared
+virtual machine lost 0.1 to 0.5 % in launches of a real engine."""
+FOREIGN_MAX_PCT = 25.0
+"""Share of all cores. On two cores a program that takes one throughout has 50 % beside a worker of one thread
+and its fair share, 33 %, beside one that fills both: the bound lies below either, and far above what an idle
+system does. Four such programs had 74 to 78 % beside a worker of two threads; where none of them ended
+meanwhile, their own CPU times came to within 0.2 % of that."""
 SLOWING = frozenset({"hw slowdown", "hw thermal slowdown", "sw thermal slowdown", "hw power brake"})
 """Throttle reasons that come from heat or from failing power. A power cap is not one of them: a large GPU
 runs into its cap in ordinary work, on both arms alike."""
@@ -34,7 +40,9 @@ def unfit(launch: Launch, session: Sequence[Launch]) -> str | None:
     ``session`` holds all launches of the run, this one too; what was not read speaks against nobody.
     """
     for when, seen in (("before", launch.before), ("after", launch.after)):
-        why = None if seen is None else _probe(when, seen, session) or _steal(seen) or _gpu(when, seen)
+        if seen is None:
+            continue
+        why = _probe(when, seen, session) or _steal(seen) or _foreign(seen) or _gpu(when, seen)
         if why is not None:
             return f"Launch {launch.launch} is unfit: {why}."
     return None
@@ -84,6 +92,14 @@ def _steal(seen: Fitness) -> str | None:
     if seen.steal_pct is None or seen.steal_pct <= STEAL_MAX_PCT:
         return None
     return f"the host gave {seen.steal_pct:.1f}% of the CPU to others during it (bound {STEAL_MAX_PCT:g}%)"
+
+
+def _foreign(seen: Fitness) -> str | None:
+    if seen.foreign_cpu_pct is None or seen.foreign_cpu_pct <= FOREIGN_MAX_PCT:
+        return None
+    return (
+        f"other programs took {seen.foreign_cpu_pct:.0f}% of all cores during it (bound {FOREIGN_MAX_PCT:g}%)"
+    )
 
 
 def _gpu(when: str, seen: Fitness) -> str | None:

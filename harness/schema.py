@@ -304,6 +304,9 @@ class Fitness(Frozen, frozen=True):
     """Over the last minute, all cores together."""
     steal_pct: float | None = None
     """CPU time that the host gave to others over the launch, in percent of all cores; None before it."""
+    foreign_cpu_pct: float | None = None
+    """CPU time over the launch that neither its worker nor the manager used, in percent of all cores; None
+    before it."""
     cpu_mhz: float | None = None
     gpu_sm_mhz: int | None = None
     gpu_memory_mhz: int | None = None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
+from collections import namedtuple
 from types import SimpleNamespace
 from typing import Any
 
@@ -101,14 +103,63 @@ def test_steal_is_a_share_of_all_time_since_the_launch_began(monkeypatch: pytest
     install(monkeypatch, nvmlInit=fails)
     times = [(10.0, 80.0, 1.0), (15.0, 84.0, 2.0)]
 
-    class Times(tuple[float, ...]):
-        steal = property(lambda self: self[2])
+    Times = namedtuple("Times", ["user", "idle", "steal"])
 
     watch = Watch()
-    monkeypatch.setattr(environment.psutil, "cpu_times", lambda: Times(times[0]))
+    monkeypatch.setattr(environment.psutil, "cpu_times", lambda: Times(*times[0]))
     watch.before()
-    monkeypatch.setattr(environment.psutil, "cpu_times", lambda: Times(times[1]))
+    monkeypatch.setattr(environment.psutil, "cpu_times", lambda: Times(*times[1]))
     assert watch.after().steal_pct == pytest.approx(10.0)
+
+
+def test_foreign_time_is_what_neither_the_worker_nor_the_manager_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(monkeypatch, nvmlInit=fails)
+    fields = ["user", "system", "idle", "iowait", "steal", "guest"]
+    Times = namedtuple("Times", fields)
+    own, seen = [5.0, 9.0], [Times(10.0, 2.0, 80.0, 0.0, 0.0, 3.0), Times(18.0, 4.0, 88.0, 1.0, 1.0, 6.0)]
+    watch = Watch()
+    monkeypatch.setattr(environment, "_own_cpu_s", lambda: own[0])
+    monkeypatch.setattr(environment.psutil, "cpu_times", lambda: seen[0])
+    assert watch.before().foreign_cpu_pct is None
+    monkeypatch.setattr(environment, "_own_cpu_s", lambda: own[1])
+    monkeypatch.setattr(environment.psutil, "cpu_times", lambda: seen[1])
+    # 20 s of all cores: 10 busy, of which 4 were our own.
+    assert watch.after().foreign_cpu_pct == pytest.approx(30.0)
+    assert watch.before().foreign_cpu_pct is None
+
+
+def test_a_worker_that_was_waited_for_is_no_foreigner_and_one_that_runs_on_is() -> None:
+    started = environment._own_cpu_s()
+    burn = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    worker = subprocess.Popen([sys.executable, "-c", burn])
+    assert environment._own_cpu_s() - started < 0.2
+    assert worker.wait() == 0
+    assert environment._own_cpu_s() - started > 0.25
+
+
+def test_a_program_that_is_no_ended_child_is_seen_with_all_that_it_takes() -> None:
+    psutil = environment.psutil
+    before, own = psutil.cpu_times(), environment._own_cpu_s()
+    stranger = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        time.sleep(0.5)
+        took = sum(psutil.Process(stranger.pid).cpu_times()[:2])
+        foreign = environment._foreign_pct(before, own)
+        total = sum(psutil.cpu_times()[:8]) - sum(before[:8])
+    finally:
+        stranger.kill()
+        stranger.wait()
+    # The kernel counts in hundredths of a second.
+    assert foreign is not None
+    assert foreign / 100 * total > took - 0.1
+
+
+def test_a_kernel_that_counts_no_time_knows_no_foreigner(monkeypatch: pytest.MonkeyPatch) -> None:
+    still = environment.psutil.cpu_times()
+    monkeypatch.setattr(environment.psutil, "cpu_times", lambda: still)
+    assert environment._foreign_pct(still, 0.0) is None
 
 
 def test_an_absent_nvml_package_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

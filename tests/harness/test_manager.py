@@ -73,6 +73,7 @@ def private_and_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "PROBE_BYTES", 8 * 1024 * 1024)
     monkeypatch.setattr(probe, "COPY_BYTES", 1024 * 1024)
     monkeypatch.setattr(probe.Probe, "seconds", lambda self: 0.025)
+    monkeypatch.setattr(environment, "_foreign_pct", lambda since, own_since: 0.0)
 
 
 Measure = Callable[..., HarnessResult]
