@@ -13,7 +13,8 @@ import socket
 import subprocess
 import tempfile
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import IO
 
@@ -84,16 +85,17 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         nonce = secrets.token_hex(16)
         try:
-            process = self._process = subprocess.Popen(
-                self._source.worker,
-                cwd=self._source.tree,
-                env=self._environment(theirs.fileno(), nonce),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+            with _signals_held():
+                process = self._process = subprocess.Popen(
+                    self._source.worker,
+                    cwd=self._source.tree,
+                    env=self._environment(theirs.fileno(), nonce),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
         except BaseException:
             ours.close()
             raise
@@ -140,3 +142,26 @@ class WorkerProcess:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Lets a signal that would end the run wait until the block is left.
+
+    One that strikes between a worker's start and the moment its process is known would leave it running.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, frame: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
