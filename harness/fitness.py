@@ -19,7 +19,7 @@ both cores busy, which leaves half the speed, they took 2.0 times as long."""
 STEAL_MAX_PCT = 2.0
 """A launch that lost more is off by more than the floors (2 %) and the lowest tier (2 %) allow for; a shared
 virtual machine lost 0.1 to 0.5 % in launches of a real engine."""
-FOREIGN_MAX_PCT = 25.0
+FOREIGN_MAX_PCT = 30.0
 """Share of all cores. On two cores a program that takes one throughout has 50 % beside a worker of one thread
 and its fair share, 33 %, beside one that fills both: the bound lies below either, and far above what an idle
 system does. Four such programs had 74 to 78 % beside a worker of two threads; where none of them ended
