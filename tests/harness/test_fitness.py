@@ -15,7 +15,7 @@ BAD = {
     "probe slow": ({"probe_s": 0.025 * 2.0}, "the control probe after it took 50.0 ms, 2.00 times"),
     "probe fast": ({"probe_s": 0.025 / 2.0}, "the control probe after it took 12.5 ms, 0.50 times"),
     "steal": ({"steal_pct": 2.5}, "the host gave 2.5% of the CPU to others during it (bound 2%)"),
-    "foreign": ({"foreign_cpu_pct": 33.0}, "other programs took 33% of all cores during it (bound 25%)"),
+    "foreign": ({"foreign_cpu_pct": 33.0}, "other programs took 33% of all cores during it (bound 30%)"),
     "heat": ({"gpu_throttle": ("idle", "sw thermal slowdown")}, "held down after it (sw thermal slowdown)"),
     "brake": ({"gpu_throttle": ("hw power brake",)}, "held down after it (hw power brake)"),
     "stranger": ({"gpu_foreign_processes": 1}, "1 foreign process computed on the GPU after it"),
