@@ -47,7 +47,12 @@ def rank(verdict: Verdict) -> int:
 
 
 @quick
-@given(first=worlds(), second=worlds(), axis=st.sampled_from(TIMED), by=st.floats(0.0, 0.2))
+@given(
+    first=worlds(),
+    second=worlds(),
+    axis=st.sampled_from(TIMED) | st.just("main:dspark"),
+    by=st.floats(0.0, 0.2),
+)
 def test_a_faster_candidate_never_gets_less(first: World, second: World, axis: str, by: float) -> None:
     slower, faster = judged(first, second), judged(first.faster(axis, by), second.faster(axis, by))
     assert rank(slower) <= rank(faster), (slower, faster)
@@ -327,7 +332,7 @@ def test_the_label_of_a_tier_stands_with_a_bound_that_reaches_it() -> None:
     just_below = Comparison(
         name="chat:dspark", unit="tok/s", baseline=50.0, candidate=55.2, ratio=1.104,
         interval=Interval(low=1.099996, high=1.108), bounds=Interval(low=1.099996, high=1.108), pairs=8,
-        sign_flip_p=0.01,
+        quads=4, sign_flip_p=0.01,
     )  # fmt: skip
     verdict = decide((Seen(gates=(), headline=just_below),), POLICY, Facts())
     assert verdict.label == "eval-dspark:M"
