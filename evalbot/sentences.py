@@ -137,7 +137,8 @@ def touches_pinned(paths: Iterable[str]) -> str:
 def unproven(axis: Comparison, undecided: tuple[GateResult, ...]) -> str:
     """Neither better nor equal is proven."""
     if undecided:
-        why = f"not decided: {undecided[0].name} ({undecided[0].reason.rstrip('.')})"
+        reason = undecided[0].reason.removeprefix("Undecided: ").rstrip(".")
+        why = f"not decided: {undecided[0].name} ({reason})"
     elif axis.bounds is not None:
         why = f"the bounds{_over_looks(axis)} {changes(axis.bounds)} reach from below XS to above it"
     else:

@@ -64,14 +64,21 @@ def _summary(record: Record) -> Table:
 
 
 def _axes(axes: list[rows.Row], narrow: bool) -> Table:
-    """Where a value and its interval do not fit on one line, the interval goes below the value."""
+    """Where a value and its interval do not fit on one line, what follows the value goes below it."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for title in rows.AXES:
+    for title in rows.AXES[: -1 if narrow else None]:
         table.add_column(title)
     for row in axes:
-        style = "dim" if row.absent else ""
-        table.add_row(*(Text(c.replace(" [", "\n[") if narrow else c) for c in row.cells), style=style)
+        title, *cells = _folded(row) if narrow else row.cells
+        table.add_row(title, *map(Text, cells), style="dim" if row.absent else "")
     return table
+
+
+def _folded(row: rows.Row) -> tuple[str, ...]:
+    title, main, change, against, could_see = row.cells
+    last = [against, f"{rows.AXES[-1]} {could_see}" if could_see else ""]
+    cells = (main, change, "\n".join(filter(None, last)))
+    return (title, *(cell.replace(" [", "\n[") for cell in cells))
 
 
 def _gates(record: Record) -> Table:

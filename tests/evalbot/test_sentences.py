@@ -73,6 +73,12 @@ PASSED = msgspec.structs.replace(GATE, state="PASS")
             "tau-floor failed, so long, accuracy were not run",
         ),
         (
+            sentences.unproven(
+                AXIS, (msgspec.structs.replace(GATE, reason="Undecided: it straddles 0.98."),)
+            ),
+            SAID + "not decided: ar-floor (it straddles 0.98)." + SEEN,
+        ),
+        (
             sentences.rejected(GATE, 2),
             "chat:ar runs at 19.00 tok/s against main's 20.00: at most 0.9600 of it, which is below 0.98. "
             "It failed in two independent measurements. 2 more gates failed in both measurements too.",

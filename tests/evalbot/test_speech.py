@@ -12,7 +12,7 @@ from rich.console import Console
 from evalbot import rows
 from evalbot.comment import escape, markdown
 from evalbot.progress import Lines, Live, progress
-from evalbot.table import show
+from evalbot.table import WIDE, show
 from evalbot.types import Facts, Stop
 from harness.figures import ABSENT
 from tests.evalbot.results import Behaviour, run
@@ -63,6 +63,37 @@ def test_an_undecided_gate_shows_what_it_saw() -> None:
     state, text = seen["dspark-floor"]
     assert state == "undecided"
     assert "of main [" in text
+
+
+@pytest.mark.parametrize("width", [100, 140])
+def test_a_contributor_reads_value_interval_n_and_what_could_be_seen(width: int) -> None:
+    noisy = record_of(run(candidate=Behaviour(noise=0.02)), run(candidate=Behaviour(noise=0.02), seed=1))
+    text = shown(noisy, width)
+    assert "2 times, seeds 0, 1; the tables show the last" in text
+    assert "running second in a pair: DSpark decode" in " ".join(text.split())
+    for title in ("DSpark decode, tok/s", "time per round, ms", "tau (ceiling 8)"):
+        row = next(row for row in rows.axes(noisy) if row.title == title)
+        for cell in (row.main, row.change, row.against):
+            assert re.fullmatch(r"\S+ \[\S+, \S+\] n=\d+", cell), (title, cell)
+            for word in cell.split():
+                assert word in text
+    speed = rows.axes(noisy)[0]
+    assert speed.could_see
+    assert f"could see {speed.could_see}" in text if width < WIDE else speed.could_see in text
+
+
+def test_what_a_run_could_see_stands_where_it_proved_nothing() -> None:
+    by_title = {row.title: row for row in rows.axes(FAST)}
+    assert by_title["DSpark decode, tok/s"].could_see == ""
+    assert by_title["AR decode, tok/s"].could_see.endswith("%")
+    assert by_title["tau (ceiling 8)"].could_see == ""
+
+
+def test_an_undecided_gate_is_told_apart_from_one_that_did_not_run() -> None:
+    partial = msgspec.structs.replace(run(candidate=Behaviour(noise=0.1)), accuracy=())
+    for text in (shown(record_of(partial), 140), markdown(record_of(partial))):
+        assert re.search(r"accuracy\W+not run", text)
+        assert re.search(r"dspark-floor\W+undecided", text)
 
 
 def test_a_slower_text_is_told_apart_from_a_slower_kernel() -> None:
