@@ -160,7 +160,9 @@ def sign_flip_p(effects: Sequence[float]) -> float | None:
     most = CLIP * float(np.median(np.abs(values)))
     values = np.clip(values, -most, most)
     observed = abs(values.sum()) - 1e-12
-    return float((np.abs(_sign_patterns(len(values)) @ values) >= observed).mean())
+    # Not a matrix product: its threads would wait for each other where every core is busy.
+    sums = np.einsum("ij,j->i", _sign_patterns(len(values)), values)
+    return float((np.abs(sums) >= observed).mean())
 
 
 def bootstrap(count: int, statistic: Callable[[np.ndarray], np.ndarray], tail: float) -> Interval | None:
