@@ -23,7 +23,7 @@ from evalbot.calibrate import calibrate
 from evalbot.checkout import RefSpec
 from evalbot.comment import markdown
 from evalbot.emulate import emulate as run_emulation
-from evalbot.errors import EvalbotError
+from evalbot.errors import BadRequest, EvalbotError
 from evalbot.noise_table import show as show_noise
 from evalbot.pipeline import evaluate
 from evalbot.planning import planned
@@ -123,6 +123,8 @@ def run_calibration(
 ) -> None:
     """Measure main against itself: how small an effect this machine can see, and whether it may publish."""
     with _spoken(debug):
+        if json is not None:
+            records.require_writable(json, "calibration")
         with progress(Console(stderr=True)) as listener:
             found = calibrate(repo, base, listener, plan=plan, runs=runs)
         if json is not None:
@@ -133,7 +135,7 @@ def run_calibration(
 @app.command()
 def rescore(record: RecordFile, debug: Debug = False) -> None:
     """Judge a record again from its samples alone and print the verdict as JSON."""
-    with _spoken(debug):
+    with _spoken(debug), _judged(record):
         sys.stdout.write(encode_json(judge_again(records.read(record))).decode() + "\n")
 
 
@@ -144,7 +146,7 @@ def render(
     debug: Debug = False,
 ) -> None:
     """Show a record."""
-    with _spoken(debug):
+    with _spoken(debug), _judged(record):
         found = records.read(record)
         if format is Format.md:
             sys.stdout.write(markdown(found) + by_round.folded(found))
@@ -167,6 +169,8 @@ def run_simulation(
 ) -> None:
     """Draw whole evaluations from a model of noise and count what the real judge makes of them."""
     with _spoken(debug):
+        if json is not None and json != Path("-"):
+            records.require_writable(json, "summary")
         found, cases = scenarios.find(scenario), scenarios.plan(plan)
         with counted("simulating", trials, Console(stderr=True)) as report:
             summary = simulate(found, trials, seed, Policy(), report, cases)
@@ -266,6 +270,18 @@ def _kept(record: Record, json: Path | None) -> Record:
 
 def _interrupt(number: int, frame: types.FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _judged(path: Path) -> Iterator[None]:
+    """Turn the arithmetic that a mutilated record upsets into a sentence about the record."""
+    try:
+        yield
+    except UnicodeError:
+        # The terminal's fault: it cannot show a word that the record holds.
+        raise
+    except (ArithmeticError, LookupError, ValueError, TypeError) as error:
+        raise BadRequest(f"{path} is not a whole record: its numbers cannot be judged ({error}).") from error
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from evalbot import calibrations, sentences
 from evalbot.errors import BadRequest
@@ -14,6 +15,7 @@ from harness.schema import Policy
 
 WORTH_WHILE = 128
 """More pairs than this are a matter of a quieter machine, not of patience."""
+_PLAIN = re.compile(r"(\d+(?:\.\d+)?|\.\d+) ?%?", re.ASCII)
 
 
 def planned(effect: str, power: float, plan: str | None, noise: str | None) -> list[str]:
@@ -70,10 +72,8 @@ def _scored(calibration: Calibration) -> AxisNoise:
 
 
 def _percentage(text: str, option: str) -> float:
-    try:
-        value = float(text.strip().removesuffix("%"))
-    except ValueError:
-        value = math.nan
+    plain = _PLAIN.fullmatch(text.strip())
+    value = float(plain[1]) if plain else math.nan
     if not 0 < value < 1000:
         raise BadRequest(f"{option} {text!r} is no percentage above 0: write it as 1% or 0.6%.")
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from evalbot import by_round, publish
 from evalbot.config import policy_sha256
 from evalbot.errors import BadRequest
-from evalbot.score import deciding, score
+from evalbot.score import deciding, needs_confirmation, score
 from evalbot.types import Analysis, Record, Verdict
 from harness.calibration import pooled
 from harness.schema import encode_json
@@ -20,6 +20,7 @@ def rescore(record: Record) -> Verdict:
     if bound is not None and bound != policy_sha256(record.policy):
         raise BadRequest("The policy of the record is not the one its identity names: it was changed.")
     _check_calibration(record)
+    _check_runs(record)
     verdict = score(record.runs, record.policy, record.facts)
     analysis = deciding(record.runs, record.policy)
     stored = Analysis(measurements=record.measurements, comparisons=record.comparisons, gates=record.gates)
@@ -35,6 +36,26 @@ def rescore(record: Record) -> Verdict:
             "give: it was changed, or written by another evalbot version."
         )
     return verdict
+
+
+def _check_runs(record: Record) -> None:
+    """A second run must be due, fresh and of the same plan, and no run may ignore what builds differ by."""
+    runs, known = record.runs, record.facts.calibration
+    expected = known.between_builds() if known is not None else {}
+    if any(run.between_builds != expected for run in runs):
+        raise BadRequest(
+            "A run of the record takes other differences between builds than its calibration has."
+        )
+    if len(runs) < 2:
+        return
+    first, second = runs[0], runs[1]
+    fresh = first.seed != second.seed and first.prompt_seed != second.prompt_seed
+    due = needs_confirmation(first, record.policy, record.facts)
+    if len(runs) > 2 or not fresh or not due or first.plan != second.plan:
+        raise BadRequest(
+            "The second run of the record is no fresh confirmation of the first: it was not due, or has the "
+            "same seed, or another plan."
+        )
 
 
 def _check_calibration(record: Record) -> None:

@@ -17,6 +17,8 @@ from harness.schema import Case, Frozen, RunPlan
 _LOOKS = {"quads": 4, "more": (6, 8, 12, 16)}
 _KINDS = ("dspark", "ar", "prefill")
 TAU = 2.5
+MOST_FACTOR = 1_000_000
+"""Between the speeds of two arms: more is a slip in the file, and its logarithm is soon none."""
 
 
 def _guard(number: int, metrics: tuple[str, ...]) -> Case:
@@ -115,7 +117,8 @@ def plan(name: str | None) -> RunPlan:
 def find(name: str) -> Scenario:
     """A built-in scenario, or an emulator's scenario file read for its speeds.
 
-    Raises BadRequest for a name that is neither, and for a file whose engines do more than differ in speed.
+    Raises BadRequest for a name that is neither, and for a file whose engines do more than differ in speed or
+    have no speeds to compare.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
@@ -132,13 +135,24 @@ def find(name: str) -> Scenario:
             f"{path.name} sets {', '.join(sorted(beyond))}, and only speeds can be simulated: "
             f"play it with `evalbot score --emulate {name}`."
         )
-    main, candidate = (_tau(arm) for arm in (read.baseline, read.candidate))
+    arms = (read.baseline, read.candidate)
+    still = sorted({key for arm in arms for key in _TIMES if getattr(arm, key) == 0})
+    if still:
+        raise BadRequest(
+            f"{path.name} sets {', '.join(still)} to 0: what takes no time has no speed to compare. "
+            "Give it a value above 0."
+        )
+    main, candidate = (_tau(arm) for arm in arms)
+    if main <= 1:
+        raise BadRequest(f"{path.name}: main accepts nothing: there is no acceptance to compare.")
     dspark = candidate / main * read.baseline.round_ms / read.candidate.round_ms
     by_kind = {
         "dspark": dspark,
         "ar": read.baseline.ar_ms / read.candidate.ar_ms,
         "prefill": read.baseline.prefill_us / read.candidate.prefill_us,
     }
+    if not all(1 / MOST_FACTOR <= factor <= MOST_FACTOR for factor in by_kind.values()):
+        raise BadRequest(f"{path.name}: the arms differ in speed by more than a factor of {MOST_FACTOR:,}.")
     return Scenario(
         description=read.description,
         noise=read.noise,
@@ -151,7 +165,8 @@ def find(name: str) -> Scenario:
     )
 
 
-_SPEEDS = frozenset({"ar_ms", "round_ms", "prefill_us", "round_weights", "round_sizes", "proposals"})
+_TIMES = ("ar_ms", "round_ms", "prefill_us")
+_SPEEDS = frozenset({*_TIMES, "round_weights", "round_sizes", "proposals"})
 
 
 def _beyond_speed(arm: Behaviour) -> set[str]:

@@ -13,7 +13,7 @@ from evalbot import sentences
 from evalbot.errors import Cause
 from evalbot.label import label_for
 from evalbot.types import Analysis, Facts, Outcome, Verdict
-from harness import compare, fitness, gates, sequential
+from harness import compare, fitness, gates, sequential, whole
 from harness.schema import Arm, Case, Comparison, GateResult, HarnessResult, Interval, LaunchFailure, Policy
 from harness.sequential import Tier
 
@@ -40,7 +40,8 @@ class Seen:
 
     ``failed``: failed gates, the worst first. ``headline``: the one axis that can earn a tier, None where it
     was not measured. ``absent``: axes that were due and lack a value on either arm. ``unfit``: the machine
-    was not fit to time anything on. ``gaps``: axes that lack a value in some launches.
+    was not fit to time anything on. ``gaps``: axes that lack a value in some launches. ``broken``: what the
+    run lacks of its plan, or holds twice.
     """
 
     gates: tuple[GateResult, ...]
@@ -50,6 +51,7 @@ class Seen:
     absent: tuple[str, ...] = ()
     unfit: str | None = None
     gaps: tuple[str, ...] = ()
+    broken: str | None = None
 
 
 def analyse(result: HarnessResult, policy: Policy) -> Analysis:
@@ -80,13 +82,15 @@ def reduce(run: HarnessResult, policy: Policy) -> Seen:
         fault=_fault(run, seen),
         absent=missing(run, seen),
         gaps=gaps(run),
+        broken=whole.fault(run, _spared(run, seen)),
     )
 
 
 def needs_confirmation(run: HarnessResult, policy: Policy, facts: Facts) -> bool:
     """Whether a second, fresh measurement is due: a gate failed and nothing else explains it."""
     seen = reduce(run, policy)
-    return bool(seen.failed) and not (facts.identical or seen.fault is not None or seen.absent)
+    explained = facts.identical or seen.fault is not None or seen.broken is not None or seen.absent
+    return bool(seen.failed) and not explained
 
 
 def score(runs: tuple[HarnessResult, ...], policy: Policy, facts: Facts) -> Verdict:
@@ -111,6 +115,9 @@ def decide(seen: tuple[Seen, ...], policy: Policy, facts: Facts) -> Verdict:
     absent = tuple(dict.fromkeys(axis for run in seen for axis in run.absent))
     if absent:
         return judge.say("error", sentences.unmeasured(absent, next(iter(first.failed), None)))
+    broken = next((run.broken for run in seen if run.broken is not None), None)
+    if broken is not None:
+        return judge.say("error", sentences.not_whole(broken))
     if facts.identical:
         wrong = next((gate for gate in first.failed if gate.name in CORRECTNESS), None)
         if wrong is not None:
@@ -135,8 +142,7 @@ def missing(run: HarnessResult, seen: Analysis) -> tuple[str, ...]:
 
     What a failed gate made superfluous was not due, if the gate does fail by the run's own samples.
     """
-    failed = {gate.name for gate in seen.gates if gate.state == "FAIL"}
-    spared = run.settled.not_run if run.settled is not None and run.settled.gate in failed else ()
+    spared = _spared(run, seen)
     wanted = [
         compare.axis(case.name, kind)
         for case in run.plan.cases
@@ -152,6 +158,12 @@ def missing(run: HarnessResult, seen: Analysis) -> tuple[str, ...]:
     if accuracy is not None and "accuracy" not in spared and len(run.accuracy) < accuracy.windows:
         absent.append("accuracy")
     return tuple(absent)
+
+
+def _spared(run: HarnessResult, seen: Analysis) -> tuple[str, ...]:
+    """What an early end left out, where the gate that it names does fail by the run's own samples."""
+    failed = {gate.name for gate in seen.gates if gate.state == "FAIL"}
+    return run.settled.not_run if run.settled is not None and run.settled.gate in failed else ()
 
 
 def gaps(run: HarnessResult) -> tuple[str, ...]:

@@ -161,6 +161,11 @@ def failed_on_unfit(detail: str) -> str:
     return f"Nothing was judged: the candidate's worker failed on a machine that was not fit: {detail}"
 
 
+def not_whole(fault: str) -> str:
+    """A run lacks something that its plan asks for, or holds it twice."""
+    return f"Nothing was judged, because the run is not whole: {fault}."
+
+
 def gaps(axes: Iterable[str]) -> str:
     """An axis has a value in some launches and not in others."""
     listed = listing(axis_title(axis) for axis in axes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
 
 from harness.schema import Comparison, Interval, Measurement
 
@@ -22,9 +22,15 @@ Derived = tuple[float, float, Callable[[float], str]]
 
 
 def percent(value: float, signed: bool = True, up: bool = False) -> str:
-    """A percentage with two decimals, rounded down or ``up``. Digits that floating point invents are none."""
+    """A percentage with two decimals, rounded down or ``up``. Digits that floating point invents are none.
+
+    Raises OverflowError for one with more digits than can be rounded.
+    """
     known = Decimal(repr(round(value, 9)))
-    rounded = known.quantize(Decimal("0.01"), rounding=ROUND_CEILING if up else ROUND_FLOOR)
+    try:
+        rounded = known.quantize(Decimal("0.01"), rounding=ROUND_CEILING if up else ROUND_FLOOR)
+    except InvalidOperation:
+        raise OverflowError(f"{value:g} % has too many digits to be shown") from None
     return f"{rounded or abs(rounded):{'+' if signed else ''}}%"
 
 

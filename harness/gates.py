@@ -149,6 +149,8 @@ def ar_tokens(result: HarnessResult, policy: Policy) -> GateResult:
     ties = 0
     for found in equality.between_arms(samples):
         known = measured.get((found.case, found.prompt_id, found.position), found)
+        if (known.baseline_token, known.candidate_token) != (found.baseline_token, found.candidate_token):
+            known = found
         if (
             known.margin_nats is None
             and known.baseline_token is not None

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Size = Annotated[float, msgspec.Meta(ge=0.0)]
+Stall = Annotated[float, msgspec.Meta(ge=0.0, le=100.0)]
+Shift = Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)]
 
 THERMAL_STEPS = 4
 """Steps of a thermal drift in one run, at random times."""
@@ -25,16 +26,16 @@ THERMAL_STEPS = 4
 class NoiseModel(Frozen, frozen=True):
     """What disturbs launches. All sizes are fractions; the default disturbs nothing."""
 
-    launch_sd: Size = 0.0
+    launch_sd: Fraction = 0.0
     """Standard deviation of a launch's log-slowness."""
     stall_probability: Fraction = 0.0
-    stall_size: Size = 0.5
+    stall_size: Stall = 0.5
     """A stalled launch is slower by up to this, uniformly."""
     drift: Literal["none", "linear", "walk", "thermal"] = "none"
-    drift_size: float = 0.0
+    drift_size: Shift = 0.0
     """linear: log-slowness gained over the run, negative on a box that gets faster · walk: standard deviation
     accumulated over the run · thermal: size of each step, up or down."""
-    slot_effect: float = 0.0
+    slot_effect: Shift = 0.0
     """Further log-slowness of the second launch of a pair."""
 
     @property

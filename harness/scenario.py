@@ -7,6 +7,7 @@ Tables: ``[noise]`` (``NoiseModel``), ``[both]`` (defaults of both arms), ``[bas
 from __future__ import annotations
 
 import difflib
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -41,6 +42,7 @@ TARGET_SHA256, DRAFT_SHA256 = "target", "draft"
 Tokens = Annotated[int, msgspec.Meta(ge=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Time = Annotated[float, msgspec.Meta(ge=0.0)]
+Step = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
 
 
 class ScenarioError(Exception):
@@ -74,11 +76,11 @@ class Where(Frozen, frozen=True):
 class Behaviour(Frozen, frozen=True):
     """What one arm does. The defaults are an honest engine: 2 ms an AR step, 2.6 ms a round of tau 2.5."""
 
-    ar_ms: Time = 2.0
+    ar_ms: Step = 2.0
     """Milliseconds of an AR step."""
-    round_ms: Time = 2.6
+    round_ms: Step = 2.6
     """Milliseconds of a DSpark round."""
-    prefill_us: Time = 20.0
+    prefill_us: Step = 20.0
     """Microseconds of prefill for each prompt token."""
     first_use_s: Time = 0.0
     """Sleep at the first use of a mode, and of each verify width, like a compiler's."""
@@ -184,7 +186,7 @@ def read(path: Path) -> Scenario:
         return parse(msgspec.toml.decode(path.read_bytes()))
     except OSError as error:
         raise ScenarioError(f"The scenario {path} cannot be read: {error.strerror}.") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, ScenarioError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError, ScenarioError) as error:
         raise ScenarioError(f"The scenario {path.name} cannot be used: {str(error).rstrip('.')}.") from None
 
 
@@ -211,28 +213,46 @@ def _arm(both: dict[str, Any], own: dict[str, Any], table: str) -> Behaviour:
 
 def _behaviour(table: dict[str, Any], name: str) -> Behaviour:
     _known(table, Behaviour.__struct_fields__, f"[{name}]")
-    for rule in table.get("where", ()):
+    rules = table.get("where", ())
+    if not isinstance(rules, (list, tuple)):
+        raise ScenarioError(f"where of [{name}] is not a list: each rule is a table [[{name}.where]]")
+    for rule in rules:
         _known(rule, Where.__struct_fields__, f"[[{name}.where]]")
         inner = rule.get("does", {})
         _known(inner, set(Behaviour.__struct_fields__) - {"where"}, f"does of [[{name}.where]]")
-        _convert(inner, Behaviour, f"does of [[{name}.where]]")
-    return _convert(table, Behaviour, f"[{name}]")
+        _does(inner, f"does of [[{name}.where]]")
+    return _does(table, f"[{name}]")
+
+
+def _does(table: dict[str, Any], where: str) -> Behaviour:
+    found = _convert(table, Behaviour, where)
+    if not 0.0 < sum(found.round_weights) < math.inf:
+        raise ScenarioError(f"{where}: round_weights do not add up to a finite number above 0")
+    return found
 
 
 def _known(table: Any, keys: Any, where: str) -> None:
     if not isinstance(table, dict):
         raise ScenarioError(f"{where} is not a table")
-    for key in table:
+    for key, value in table.items():
         if key not in keys:
             near = difflib.get_close_matches(key, keys, n=1)
             hint = f"did you mean {near[0]}?" if near else "harness/scenario.py lists the keys"
             raise ScenarioError(f"{where} has the unknown key {key!r} ({hint})")
+        if not _finite(value):
+            raise ScenarioError(f"{where}: {key} is not a finite number")
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _convert(value: Any, kind: type[T], where: str) -> T:
     try:
         return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, OverflowError) as error:
         raise ScenarioError(f"{where}: {error}") from None
 
 

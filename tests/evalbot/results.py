@@ -90,13 +90,16 @@ def run(
     for case in what.cases:
         for quad in range(quads):
             for slot, arm in enumerate(ABBA):
-                behaviour, number = arms[arm], len(launches)
-                failure = None
-                if case.role == "scored" and failed[arm] < len(behaviour.failures):
-                    failure = behaviour.failures[failed[arm]]
+                behaviour = arms[arm]
+                while case.role == "scored" and failed[arm] < len(behaviour.failures):
+                    broken = behaviour.failures[failed[arm]]
                     failed[arm] += 1
-                launches.append(_launch(number, arm, case.name, quad, slot, behaviour, failure))
-                if failure is None:
+                    launches.append(_launch(len(launches), arm, case.name, quad, slot, behaviour, broken))
+                    if failed[arm] > 1:
+                        break
+                else:
+                    number = len(launches)
+                    launches.append(_launch(number, arm, case.name, quad, slot, behaviour, None))
                     drift = 2.718281828 ** noise.gauss(0.0, behaviour.noise)
                     samples += _samples(case, arm, quad, slot, number, behaviour, drift)
             if max(failed.values()) > 1:

@@ -43,11 +43,39 @@ def altered(record: Record, change: Any) -> bytes:
 
 
 def test_a_record_is_judged_again_to_the_same_byte(tmp_path: Path) -> None:
-    for candidate in (Behaviour(), Behaviour(dspark_tok_s=55.0), Behaviour(dspark_tok_s=40.0)):
-        first = record_of(run(candidate=candidate), run(candidate=candidate, seed=1))
+    slow = Behaviour(dspark_tok_s=40.0)
+    for runs in (
+        (run(),),
+        (run(candidate=Behaviour(dspark_tok_s=55.0)),),
+        (run(candidate=slow), run(candidate=slow, seed=1)),
+    ):
+        first = record_of(*runs)
         records.write(first, tmp_path / "record.json")
         again = records.read(tmp_path / "record.json")
         assert encode_json(rescore(again)) == encode_json(first.verdict)
+
+
+SLOW = Behaviour(dspark_tok_s=40.0)
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        pytest.param((run(candidate=SLOW), run(candidate=SLOW)), id="the same run twice"),
+        pytest.param((run(), run(candidate=Behaviour(dspark_tok_s=55.0), seed=1)), id="the better of two"),
+        pytest.param(tuple(run(candidate=SLOW, seed=seed) for seed in range(3)), id="three"),
+        pytest.param((run(candidate=SLOW), run(candidate=SLOW, seed=1, quads=5)), id="another plan"),
+    ],
+)
+def test_a_second_run_that_is_no_fresh_confirmation_is_refused(runs: tuple[HarnessResult, ...]) -> None:
+    with pytest.raises(BadRequest, match="no fresh confirmation of the first"):
+        rescore(record_of(*runs))
+
+
+def test_a_run_that_takes_other_differences_between_builds_is_refused() -> None:
+    widened = msgspec.structs.replace(run(), between_builds={"chat:dspark": 0.01})
+    with pytest.raises(BadRequest, match="other differences between builds than its calibration"):
+        rescore(record_of(widened))
 
 
 def test_a_record_without_runs_is_judged_again_too() -> None:

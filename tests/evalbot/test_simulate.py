@@ -91,6 +91,33 @@ def test_what_cannot_be_simulated_is_refused_by_name(tmp_path: Path) -> None:
         scenarios.find("nul")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[candidate]\nar_ms = 0", "sets ar_ms to 0: what takes no time has no speed to compare"),
+        ("[both]\nround_ms = 0\nprefill_us = 0", "sets prefill_us, round_ms to 0"),
+        ("[baseline]\nround_weights = [1]", "main accepts nothing: there is no acceptance to compare"),
+        ("[both]\nround_sizes = [1]", "main accepts nothing"),
+        ("[candidate]\nar_ms = 1e-308", "differ in speed by more than a factor of 1,000,000"),
+    ],
+)
+def test_speeds_that_cannot_be_compared_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "odd.toml"
+    path.write_text(text)
+    with pytest.raises(BadRequest, match=f"odd.toml.*{said}"):
+        scenarios.find(str(path))
+
+
+def test_the_loudest_scenario_is_simulated_and_nothing_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "loud.toml"
+    path.write_text(
+        "[noise]\nlaunch_sd = 1\nstall_probability = 0.5\nstall_size = 100\ndrift = 'walk'\n"
+        "drift_size = 1\nslot_effect = -1\n[candidate]\nround_weights = [1]\n"
+    )
+    seen = trial(scenarios.find(str(path)), 1, POLICY)
+    assert (seen.verdict.tier, seen.verdict.axis) == (None, "tau-floor")
+
+
 def test_the_numbers_are_one_json_document(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     done = evalbot("simulate", "--scenario", "null", "--trials", "12", "--json", str(out))

@@ -20,6 +20,12 @@ def test_rounding_never_lifts_a_number_over_a_bar(value: float, shown: str) -> N
     assert figures.percent(value) == shown
 
 
+def test_a_percentage_beyond_all_digits_is_no_riddle() -> None:
+    assert figures.percent(1e20) == "+100000000000000000000.00%"
+    with pytest.raises(OverflowError, match=r"1e\+30 % has too many digits to be shown"):
+        figures.percent(1e30)
+
+
 def test_what_is_claimed_to_be_enough_is_rounded_up() -> None:
     assert figures.percent(1.2301, signed=False, up=True) == "1.24%"
     assert figures.percent(1.23, signed=False, up=True) == "1.23%"
