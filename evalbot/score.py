@@ -7,7 +7,7 @@ gates; only then speed. ``reduce`` turns a run into what is judged, ``decide`` j
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evalbot import sentences
 from evalbot.errors import Cause
@@ -27,11 +27,15 @@ FATAL_FAILURES = 2
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a run cannot be judged by its numbers."""
+    """Why a run cannot be judged by its numbers.
+
+    ``counts_stand``: both arms ran under one override, which explains times and no difference in counts.
+    """
 
     outcome: Outcome
     reason: str
     axis: str | None = None
+    counts_stand: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,19 @@ def reduce(run: HarnessResult, policy: Policy) -> Seen:
     )
 
 
+def standing(seen: Seen) -> Seen:
+    """The run without a fault that its failed counts outlive: what fell under an override that both arms had
+    fell by the change. Only that failure stands; no speed is read from such a run.
+    """
+    counts = tuple(gate for gate in seen.failed if gate.name in NOISE_FREE)
+    if seen.fault is None or not seen.fault.counts_stand or not counts:
+        return seen
+    return replace(seen, fault=None, failed=counts)
+
+
 def needs_confirmation(run: HarnessResult, policy: Policy, facts: Facts) -> bool:
     """Whether a second, fresh measurement is due: a gate failed and nothing else explains it."""
-    seen = reduce(run, policy)
+    seen = standing(reduce(run, policy))
     explained = facts.identical or seen.fault is not None or seen.broken is not None or seen.absent
     return bool(seen.failed) and not explained
 
@@ -101,6 +115,7 @@ def score(runs: tuple[HarnessResult, ...], policy: Policy, facts: Facts) -> Verd
 def decide(seen: tuple[Seen, ...], policy: Policy, facts: Facts) -> Verdict:
     """The verdict over one or two runs."""
     judge = _Judge(policy, facts)
+    seen = tuple(map(standing, seen))
     if facts.stop is not None:
         outcome: Outcome = "build-failed" if facts.stop.cause == "build-failed" else "error"
         return judge.say(outcome, facts.stop.sentence, cause=facts.stop.cause)
@@ -197,7 +212,8 @@ def _fault(run: HarnessResult, seen: Analysis) -> Fault | None:
         )
     for gate in seen.gates:
         if gate.state == "FAIL" and gate.name in gates.UNSCORABLE:
-            return Fault("error", sentences.unscorable(gate), gate.name)
+            shared = gate.name == gates.CONFIGURATION and gates.shared_override(run)
+            return Fault("error", sentences.unscorable(gate), gate.name, counts_stand=shared)
     return None
 
 

@@ -379,6 +379,14 @@ def _model_of(plan: RunPlan, launched: str) -> str | None:
     )
 
 
+def shared_override(result: HarnessResult) -> bool:
+    """Whether every launch of both arms ran under the same overrides, and these are not the plan's."""
+    found = [report.overrides for arm in compare.ARMS for report in check.engine_reports(result, arm)]
+    return (
+        bool(found) and all(each == found[0] for each in found) and found[0] != result.plan.engine_environment
+    )
+
+
 def baseline(result: HarnessResult, policy: Policy) -> GateResult:
     """Main must pass what it is the measure of; if it does not, this run judges nobody."""
     bar = "main passes its own gates"

@@ -11,15 +11,13 @@ import pytest
 from evalbot.score import decide
 from evalbot.types import Facts, Verdict
 from harness.schema import Interval
-from tests.evalbot.public_records import CAREFUL, POLICY, PUBLISHED, STRICT, Reading, judge, seen
+from tests.evalbot.public_records import CAREFUL, POLICY, PUBLISHED, STRICT, judge, seen
 from tests.fakes.published import RECORDS, SPREADS_PCT, PublicRecord
 
 BY_ID = {record.id: record for record in RECORDS}
 REJECTED = [record for record in RECORDS if record.right_outcome == "reject"]
 UNDER_OVERRIDE = ("pr868-run1", "pr869-run1")
-"""tau fell under an override that serving does not use. That makes a run unscorable before any gate is asked,
-so the judge says ``error`` where the failure of a count, which no override explains, could stand."""
-OUT_OF_REACH = pytest.mark.xfail(strict=True, reason="an override hides a failed count: see UNDER_OVERRIDE")
+"""tau fell although both arms ran under one override, which explains times and no difference in counts."""
 
 
 def each(records: list[PublicRecord] | tuple[PublicRecord, ...]) -> list[object]:
@@ -48,26 +46,21 @@ def test_the_published_rule_gives_what_the_file_says_it_gives(record: PublicReco
     assert judge(record, PUBLISHED).label == f"eval-dspark:{record.rule_label}"
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        pytest.param(record, id=record.id, marks=OUT_OF_REACH if record.id in UNDER_OVERRIDE else ())
-        for record in RECORDS
-    ],
-)
+@pytest.mark.parametrize("record", each(RECORDS))
 def test_the_right_outcome_is_reached(record: PublicRecord) -> None:
     verdict = judge(record, CAREFUL)
     assert reaches(verdict, record.right_outcome), (record.right_outcome, verdict.label, verdict.reason)
 
 
 @pytest.mark.parametrize("name", UNDER_OVERRIDE)
-def test_only_the_override_stands_between_a_lost_tau_and_its_rejection(name: str) -> None:
+def test_a_lost_tau_is_rejected_under_an_override_of_both_arms_and_speed_is_not_read(name: str) -> None:
     record = BY_ID[name]
     verdict = judge(record, CAREFUL)
-    assert (verdict.outcome, verdict.axis) == ("error", "configuration")
-    assert "split-count=1" in verdict.reason
-    assert {gate.name for gate in seen(record, CAREFUL).failed} >= {"tau-floor", "accepted-floor"}
-    assert reaches(judge(record, Reading(facts=True, nulls=False, served=True)), record.right_outcome)
+    assert verdict.outcome == "reject"
+    assert verdict.axis in ("tau-floor", "accepted-floor")
+    run = seen(record, CAREFUL)
+    kept = replace(run, failed=tuple(g for g in run.failed if g.name == "configuration"))
+    assert decide((kept, kept), POLICY, Facts()).outcome == "error"
 
 
 @pytest.mark.parametrize("record", each(RECORDS))
