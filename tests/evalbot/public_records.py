@@ -49,8 +49,6 @@ class Reading:
 
     facts: bool
     nulls: bool
-    served: bool = False
-    """Treat every override as one that the plan names."""
 
 
 PUBLISHED, CAREFUL, STRICT = Reading(False, False), Reading(True, False), Reading(True, True)
@@ -123,9 +121,7 @@ def run_of(record: PublicRecord, reading: Reading) -> HarnessResult:
     plan = AccuracyPlan(model="m", context_tokens=_tokens(record.scored), windows=1, positions=POSITIONS)
     return HarnessResult(
         schema_version=1, seed=0, prompt_seed=0, environment=ENVIRONMENT, samples=(), duration_s=1.0,
-        plan=RunPlan(
-            name=record.id, cases=cases, accuracy=plan, engine_environment=overrides if reading.served else {}
-        ),
+        plan=RunPlan(name=record.id, cases=cases, accuracy=plan),
         launches=tuple(launches), accuracy=tuple(accuracy),
     )  # fmt: skip
 
