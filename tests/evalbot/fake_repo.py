@@ -66,6 +66,7 @@ request = msgspec.json.decode(sys.stdin.buffer.read(), type=RunRequest)
 print(json.dumps({"event": "launch", "done": 1, "total": 2, "eta_s": 1.0}), flush=True)
 print("not an event", flush=True)
 result = run(behaviour(request.baseline), behaviour(request.candidate), seed=request.seed)
+result = msgspec.structs.replace(result, between_builds=request.between_builds)
 pathlib.Path(sys.argv[2]).write_bytes(encode_json(result))
 """
 
