@@ -49,7 +49,8 @@ def run_on(machine: Machine = HERE) -> HarnessResult:
 
 def record(found: Calibration | None = None, uncalibrated: str = "Never asked.", **facts: object) -> Record:
     known = Facts(calibration=found, **facts)
-    plain = record_of(run_on(), facts=known)
+    builds = known.calibration.between_builds() if known.calibration else {}
+    plain = record_of(msgspec.structs.replace(run_on(), between_builds=builds), facts=known)
     may, why = publish.judge(known, BASELINE, plain.runs, plain.created_at, uncalibrated)
     identity = msgspec.structs.replace(plain.identity, baseline=BASELINE)
     return msgspec.structs.replace(
