@@ -10,6 +10,7 @@ import re
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -168,10 +169,10 @@ def test_a_record_file_that_holds_no_number_is_refused_with_a_sentence(
         records.read(Path(path))
 
 
-def _put(plain: object, path: tuple[str | int, ...], value: object) -> None:
+def _put(plain: Any, path: tuple[str | int, ...], value: object) -> None:
     for key in path[:-1]:
-        plain = plain[key]  # type: ignore[index]
-    plain[path[-1]] = value  # type: ignore[index]
+        plain = plain[key]
+    plain[path[-1]] = value
 
 
 # What is shown can be worked out from what is shown.
@@ -252,7 +253,8 @@ def test_a_shown_bound_is_on_the_side_of_every_bar_that_the_real_one_is_on(headl
 
 
 def _after(reason: str, words: str) -> tuple[float, float]:
-    return tuple(_percentages(reason.split(words)[1])[:2])  # type: ignore[return-value]
+    first, second = _percentages(reason.split(words)[1])[:2]
+    return first, second
 
 
 def _percentages(text: str) -> list[float]:
