@@ -13,7 +13,7 @@ help:
 	@echo "make demo        score a bundled change against main and show the verdict"
 	@echo "make test        run the tests (no GPU, no model download)"
 	@echo "make test-model  run the tests on the embedded model and the whole evaluations (minutes)"
-	@echo "make bench-stats simulate the judge and hold it against its bars (half an hour; docs/STATISTICS.md)"
+	@echo "make bench-stats simulate the judge and hold it against its bars (ten minutes; docs/STATISTICS.md)"
 	@echo "make check       formatting, lint, types, import directions"
 	@echo "make setup       only the set-up: virtual environment and packages"
 
